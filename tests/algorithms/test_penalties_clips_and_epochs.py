@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Anytime, Cbo, Config, Epbo, InvalidArgument, Scgp, Se2, Se3, Status, domains, kernels, penalties, problems
+from jaxbandit import Anytime, Cbo, Epbo, InvalidArgument, Scgp, Se2, Se3, Status, domains, kernels, penalties, problems
 from jaxbandit.engine import simulation
-from jaxbandit.rules.estimators import Bounds
-from tests.oracles import bandit, ucb_policies
-from tests.oracles import gaussian_process as gp
 from tests.support import panel
 
 HORIZON, EPOCH, TRIALS, SIZE = 6, 3, 3, 16
@@ -129,43 +126,6 @@ def test_a_clip_that_cuts_every_point_is_flagged(name: str) -> None:
         assert_finite(run)
         assert np.all(jaxbandit.metrics.healthy(run.status))
     assert "clip B cut the estimate of every point" in jaxbandit.explain(int(above.status[0]))
-
-
-# CONFIG.
-
-
-@pytest.mark.parametrize("kind", ["one", "together"])
-def test_config_declares_and_goes_on_at_the_least_violation(kind: str) -> None:
-    """Constraints hold nowhere alone, or nowhere together (Algorithm 1, line 4)."""
-    x = np.sort(np.random.default_rng(7).random(SIZE))
-    costs = {"one": np.stack([x - 2.0, np.cos(5 * x) + 2.5]), "together": np.stack([1.5 - 3 * x, 3 * x - 0.5])}[kind]
-    assert np.all(costs.max(0) > 0)
-    assert np.any(costs.min(1) > 0) == (kind == "one")
-    impossible = problems.from_tables(domains.product([x]), np.sin(7 * x), costs, noise=problems.Gaussian(variance=NOISE))
-    horizon = 40
-    with jax.enable_x64(True):
-        learner = Config(estimator=Bounds(reward_width=1.0, cost_width=np.array([1.0, 1.5])))
-        run = simulate(impossible, learner, horizon=horizon)
-    gram = gp.squared_exponential(x[:, None], x[:, None], 0.3)
-    believed = bandit.Model(
-        grams=np.stack([gram] * 3), noise=np.full(3, NOISE), prior_mean=np.zeros(3), width=bandit.constant([1.0, 1.0, 1.5])
-    )
-    after = 0
-    for b in range(TRIALS):
-        record = bandit.Record(
-            indices=run.indices[b], values=run.values[b], initial_indices=np.zeros(0, int), initial_values=np.zeros((0, 3))
-        )
-        worst = ucb_policies.config(believed, record).worst
-        infeasible = worst.min(1) > 0
-        assert infeasible.any(), "the case must be declared"
-        assert int(run.declared_round[b]) == infeasible.argmax() + 1
-        chosen = worst[np.arange(horizon), record.indices]
-        # In float64 lower bounds agree to 1e-9, so a larger gap is another point.
-        assert np.all(chosen[infeasible] <= worst[infeasible].min(1) + 1e-8)
-        after += np.sum(infeasible & (worst.argmin(1) != ucb_policies.config(believed, record).ucb.argmax(1)))
-    assert after > 0, "the least violation is not merely the best reward"
-    assert np.all(flagged(run, Status.DECLARED_INFEASIBLE)) and np.all(flagged(run, Status.NO_FEASIBLE_POINT))
-    assert_finite(run)
 
 
 # Refusals.

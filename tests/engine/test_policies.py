@@ -371,6 +371,10 @@ def multiplier_errors(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
     return (np.abs(ours - theirs) / np.maximum(1, np.abs(theirs))).max(-1)
 
 
+def neighbours(indices: np.ndarray) -> np.ndarray:
+    return np.where(indices % SIDE > 0, indices - 1, indices + 1)
+
+
 @pytest.mark.parametrize(("name", "form", "precision"), RUNS)
 def test_every_round_is_the_papers(name: str, form: str, precision: str) -> None:
     run, tolerance = recorded(name, form, precision), TOLERANCE[precision]
@@ -389,8 +393,7 @@ def test_every_round_is_the_papers(name: str, form: str, precision: str) -> None
             widths = widths[:, :1]
         np.testing.assert_allclose(widths, expected.widths, rtol=tolerance, atol=0)
         # The scores are not so flat that any point would pass, a neighbour, say.
-        neighbour = np.where(record.indices % SIDE > 0, record.indices - 1, record.indices + 1)
-        assert np.mean(bandit.score_gaps(expected.scores, neighbour) > tolerance) > 0.5
+        assert np.mean(bandit.score_gaps(expected.scores, neighbours(record.indices)) > tolerance) > 0.5
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in CASES if CASES[name].problem in ("shared", "independent")])
@@ -424,9 +427,12 @@ def test_config_with_several_constraints() -> None:
         expected = ucb_policies.config(model, record)
         assert ucb_policies.config_faults(expected, record.indices, int(run.declared_round[b]), TOLERANCE["float64"]) == []
         np.testing.assert_allclose(run.widths[b], expected.widths, rtol=TOLERANCE["float64"])
-        lcb = np.stack([bound.lcb for bound in ucb_policies.bounds(model, record)])
-        others = np.stack([np.delete(lcb, j, 1).max(1) <= 0 for j in range(3)], 1)
-        active += np.any(others & (lcb > 0), axis=(0, 2))
+        others = np.stack([np.delete(expected.lcb, j, 1).max(1) <= 0 for j in range(3)], 1)
+        active += np.any(others & (expected.lcb > 0), axis=(0, 2))
+        # Neighbours, a declaration and the best point without constraints break the rule.
+        assert len(ucb_policies.config_faults(expected, neighbours(record.indices), 0, 1e-3)) > 0.7 * HORIZON
+        assert any("declared" in fault for fault in ucb_policies.config_faults(expected, record.indices, 7, 1e-3))
+        assert ucb_policies.config_faults(expected, expected.ucb.argmax(1), 0, 1e-3) != []
     assert np.all(active > 0), "each constraint rules out points that the others allow"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.gaussian_process import kernels as oracle
 
-from jaxbandit import domains, kernels, replace, testing
+from jaxbandit import domains, kernels, testing
 
 # Fixed examples: a failure of today can be repeated tomorrow.
 SETTINGS = settings(max_examples=25, derandomize=True, database=None)
@@ -205,20 +205,6 @@ def test_gradients_by_points_are_those_of_differences():
         np.testing.assert_allclose(gradient, want, rtol=1e-10, atol=1e-12)
 
 
-def test_length_scale_gradient_matches_scikit_learn():
-    some, x = ["se", "matern12", "matern32", "matern52", "rational-quadratic", "periodic"], X[:, :1]
-    with jax.enable_x64(True):
-        # All axes share it.
-        scale = np.array(0.75)
-        slopes = jax.jit(jax.jacfwd(lambda scale: [replace(ALL[name], length_scale=scale)(x, x) for name in some]))(scale)
-    for name, slope in zip(some, slopes, strict=True):
-        reference = (PAIRS | PERIODIC)[name][1]
-        names = [parameter.name for parameter in reference.hyperparameters]
-        # The package scikit-learn differentiates by the logarithm.
-        want = reference(x, eval_gradient=True)[1][..., names.index("length_scale")]
-        np.testing.assert_allclose(scale * np.asarray(slope), want, rtol=1e-10, atol=1e-12, err_msg=name)
-
-
 coordinates = arrays(np.float64, (6, 2), elements=st.floats(-5, 5, allow_nan=False, width=32))
 scales = st.sampled_from([0.1, 0.5, 2.0, 20.0])
 
@@ -283,12 +269,3 @@ def test_gram_takes_singular_and_slightly_asymmetric_matrices():
     # The entry is rounding, below the tolerance of 1e-6.
     nearly[0, 1] = 1e-10
     kernels.Gram(matrix=nearly)
-
-
-def test_kernels_under_jit_and_vmap_of_hyper_parameters():
-    scales = jnp.asarray([0.5, 1.0, 2.0])
-    x, y = X.astype(np.float32), Y.astype(np.float32)
-    stacked = jax.jit(jax.vmap(lambda s: kernels.Matern52(length_scale=s)(x, y)))(scales)
-    for one, scale in zip(stacked, [0.5, 1.0, 2.0], strict=True):
-        want = oracle.Matern(scale, nu=2.5)(X, Y)
-        np.testing.assert_allclose(np.asarray(one, np.float64), want, rtol=0, atol=tolerance(np.float32, want, 32))

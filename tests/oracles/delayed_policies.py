@@ -147,7 +147,7 @@ def config(model: Model, late: Late, policy: Policy) -> ConfigReplay:
     rounds = [(*_bounds(known, beta), beta) for _, known, beta in beliefs(model, late, policy)]
     return ConfigReplay(
         ucb=np.stack([ucb for ucb, _, _ in rounds]),
-        worst=np.stack([lcb.max(0) for _, lcb, _ in rounds]),
+        lcb=np.stack([lcb for _, lcb, _ in rounds]),
         widths=np.stack([beta for _, _, beta in rounds]),
     )
 

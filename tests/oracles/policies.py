@@ -78,7 +78,9 @@ def unconstrained(model: Model, record: Record, *, strategy: str, draws: Matrix 
     return _gather(rounds, nothing)
 
 
-def rpol(model: Model, record: Record, *, strategy: str, draws: Matrix | None = None, first: float = 1.0, growth: float = 1.0) -> Replay:
+def rpol(
+    model: Model, record: Record, *, strategy: str, draws: Matrix | None = None, first: float | Matrix = 1.0, growth: float = 1.0
+) -> Replay:
     """RPOL (Guo et al. 2022, sec. 3): ``f^ - sum_j Q_j (g~_j)^+``.
 
     Then ``Q <- max(Q + c^+, eta_t)``.
@@ -99,10 +101,10 @@ def cbo(
     *,
     strategy: str,
     reward_bound: float,
-    cost_bound: float,
+    cost_bound: float | Matrix,
     cap: float,
     draws: Matrix | None = None,
-    divisor: float | None = None,
+    divisor: float | Matrix | None = None,
     horizon: int | None = None,
 ) -> Replay:
     """CBO (Zhou and Ji 2022, Algorithm 1) with any strategy.
@@ -112,10 +114,11 @@ def cbo(
     length = len(record.indices) if horizon is None else horizon
     step = cost_bound * np.sqrt(length) / cap if divisor is None else divisor
     dual = np.zeros(len(model.grams) - 1)
+    bounds = np.broadcast_to(cost_bound, dual.shape)
     rounds = []
     for t, belief in enumerate(beliefs(model, record), start=1):
         f, *g = STRATEGIES[strategy](belief, _draw(draws, t))
-        truncated = [np.clip(g_j, -cost_bound, cost_bound) for g_j in g]
+        truncated = [np.clip(g_j, -bound, bound) for g_j, bound in zip(g, bounds, strict=True)]
         lagrangian = np.clip(f, -reward_bound, reward_bound) - sum(phi * g_j for phi, g_j in zip(dual, truncated, strict=True))
         rounds.append((lagrangian, dual, belief.width))
         at_choice = np.array([g_j[record.indices[t - 1]] for g_j in truncated])

@@ -1,77 +1,12 @@
-"""Replays of RPOL, CBO and CONFIG by their confidence bounds."""
+"""Replay of CONFIG by its confidence bounds."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from tests.oracles import gaussian_process as gp
-from tests.oracles.bandit import Model, Record, Replay
+from tests.oracles.bandit import Model, Record
 from tests.oracles.gaussian_process import Matrix
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Confidence bounds on the grid before a round."""
-
-    ucb: Matrix  # [M] of the reward
-    lcb: Matrix  # [m, M] of the constraints
-    width: Matrix  # [k]
-
-
-def bounds(model: Model, record: Record) -> Iterator[Bounds]:
-    """Return the bounds before each of the ``T`` rounds."""
-    indices = np.concatenate([record.initial_indices, record.indices])
-    values = np.concatenate([record.initial_values, record.values])
-    start = len(record.initial_indices)
-    for t in range(1, len(record.indices) + 1):
-        end = start + t - 1
-        mean, sd, gain = gp.beliefs(model.grams, indices[:end], values[:end], model.noise, model.prior_mean)
-        beta = model.width(t, gain)
-        yield Bounds(ucb=mean[0] + beta[0] * sd[0], lcb=mean[1:] - beta[1:, None] * sd[1:], width=np.array(beta))
-
-
-def rpol(model: Model, record: Record, *, initial_penalty: float | Matrix = 1.0, penalty_growth: float = 1.0) -> Replay:
-    """RPOL-UCB (Guo et al. 2022, eq. 7).
-
-    The multipliers follow ``Q <- max(Q + c_t^+, sqrt(t))``.
-    """
-    queue = np.broadcast_to(np.asarray(initial_penalty, float), len(model.grams) - 1)
-    scores, multipliers, widths = [], [queue], []
-    for t, b in enumerate(bounds(model, record), start=1):
-        scores.append(b.ucb - queue @ np.where(b.lcb > 0, b.lcb, 0.0))
-        cost = record.values[t - 1, 1:]
-        queue = np.maximum(queue + np.where(cost > 0, cost, 0.0), penalty_growth * t**0.5)
-        multipliers.append(queue)
-        widths.append(b.width)
-    return Replay(scores=np.stack(scores), multipliers=np.stack(multipliers), widths=np.stack(widths))
-
-
-def cbo(
-    model: Model,
-    record: Record,
-    *,
-    reward_clip: float = 1.0,
-    cost_clip: float | Matrix = 1.0,
-    dual_cap: float = 10.0,
-    step_divisor: float | Matrix | None = None,
-) -> Replay:
-    """CBO-UCB (Zhou and Ji 2022, Algorithm 1) with its ``V``.
-
-    The Lagrangian is truncated, and the dual step follows the estimate at ``x_t``.
-    """
-    constraints = len(model.grams) - 1
-    clip = np.broadcast_to(np.asarray(cost_clip, float), constraints)
-    divisor = clip * len(record.indices) ** 0.5 / dual_cap if step_divisor is None else np.broadcast_to(step_divisor, constraints)
-    dual = np.zeros(constraints)
-    scores, multipliers, widths = [], [dual], []
-    for chosen, b in zip(record.indices, bounds(model, record), strict=True):
-        cost = np.minimum(np.maximum(b.lcb, -clip[:, None]), clip[:, None])
-        scores.append(np.minimum(np.maximum(b.ucb, -reward_clip), reward_clip) - dual @ cost)
-        dual = np.minimum(np.maximum(dual + cost[:, chosen] / divisor, 0.0), dual_cap)
-        multipliers.append(dual)
-        widths.append(b.width)
-    return Replay(scores=np.stack(scores), multipliers=np.stack(multipliers), widths=np.stack(widths))
+from tests.oracles.policies import beliefs, optimistic
 
 
 @dataclass(frozen=True)
@@ -79,16 +14,20 @@ class ConfigReplay:
     """The right choice of CONFIG, among points with ``worst <= 0``."""
 
     ucb: Matrix  # [T, M]
-    worst: Matrix  # [T, M] the largest LCB over constraints
+    lcb: Matrix  # [T, m, M]
     widths: Matrix  # [T, k]
+
+    @property
+    def worst(self) -> Matrix:
+        """Largest lower bound over constraints ``[T, M]``."""
+        return self.lcb.max(1)
 
 
 def config(model: Model, record: Record) -> ConfigReplay:
     """CONFIG (Xu et al. 2023, Algorithm 1)."""
-    rounds = list(bounds(model, record))
-    return ConfigReplay(
-        ucb=np.stack([b.ucb for b in rounds]), worst=np.stack([b.lcb.max(0) for b in rounds]), widths=np.stack([b.width for b in rounds])
-    )
+    rounds = list(beliefs(model, record))
+    estimates = np.stack([optimistic(belief, None) for belief in rounds])
+    return ConfigReplay(ucb=estimates[:, 0], lcb=estimates[:, 1:], widths=np.stack([belief.width for belief in rounds]))
 
 
 def config_faults(replay: ConfigReplay, indices: Matrix, declared_round: int, tolerance: float) -> list[str]:

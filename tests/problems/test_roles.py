@@ -146,24 +146,6 @@ def test_what_jax_cannot_trace_is_called_point_by_point(function: Callable[[Any]
     np.testing.assert_allclose(problem.means, [TABLES[function], USER_X[:, 0], TABLES[function]], rtol=1e-15, atol=1e-15)
 
 
-def test_what_gives_no_number_is_refused_with_both_ways_out() -> None:
-    def wrong(x: Any) -> Any:
-        return x.missing
-
-    for named in (
-        lambda: problems.from_functions(USER_DOMAIN, wrong, []),
-        lambda: problems.from_functions(USER_DOMAIN, with_numpy, [wrong]),
-        lambda: problems.from_functions(USER_DOMAIN, of_all, []),
-        lambda: problems.from_functions(USER_DOMAIN, lambda x: x[0], [lambda x: x[2]]),
-    ):
-        with pytest.raises(InvalidArgument, match=r"^(reward|constraints\[0\]): .* jax\.numpy.* problems\.from_tables; got .* fails with"):
-            named()
-    with pytest.raises(InvalidArgument, match=r"^reward\(x\): 9 of 9 values are NaN"):
-        problems.from_functions(USER_DOMAIN, lambda x: math.nan, [])
-    with pytest.raises(InvalidArgument, match=r"^reward\(x\): 3 of 9 values are NaN"):
-        problems.from_functions(USER_DOMAIN, lambda x: math.log(x[0]) if x[0] else -math.inf, [])
-
-
 def model() -> jaxbandit.Surrogate:
     return jaxbandit.surrogate(USER_DOMAIN, kernels.SquaredExponential(length_scale=[0.5, 1]), noise_variance=[0.1, 0.2], form="features")
 

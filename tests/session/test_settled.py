@@ -335,35 +335,14 @@ def test_a_box_is_forecast_at_its_likely_points() -> None:
     assert abs(float(found["best"].isel(evaluation=-1).median())) < 0.01, "the best allowed value is 0"
 
 
-def test_refused_forecasts_name_the_argument() -> None:
-    session, *_ = stated()
+TABLE = jb.problems.from_tables(jb.domains.grid([0.0], [1.0], 5), np.zeros(5), [np.zeros(5)])
+
+
+def test_a_session_without_values_has_no_forecast() -> None:
     empty = Session.create(None, [Axis("x", FORECAST_GRID)], key=0)
     empty.ask()
-    table = jb.problems.from_tables(jb.domains.grid([0.0], [1.0], 5), np.zeros(5), [np.zeros(5)])
     with pytest.raises(SessionError, match="forecast: all values of at least one point must be told first"):
         forecast(empty, 3)
-    for call, words in (
-        (lambda: forecast(session, 3, model=session.model), "model: a session has its own"),
-        (lambda: forecast(session, 3, "Config"), "algorithms: must be a list of algorithms, or a mapping"),
-        (lambda: forecast(session, 3, []), "algorithms: must hold at least one"),
-        (lambda: forecast(session, 3, in_flight=()), "in_flight: must hold at least one"),
-        (lambda: forecast(session, 3, delays=[]), "delays: must hold at least one, got none"),
-        (lambda: forecast(session, 3, delays=jb.delays.Poisson()), "delays: must be a list of delays, or a mapping from names to delays"),
-        (lambda: forecast(session, 3, delays=[3]), "delays: must be a list of delays, or a mapping"),
-        (
-            lambda: forecast(session, 3, [jb.Config(), jb.Config()]),
-            "algorithms: two have one name; give a mapping from names to algorithms",
-        ),
-        (lambda: forecast(table, 3), "model: must be given for a problem that is not drawn from a kernel"),
-        (lambda: forecast(7, 3), "of: must be a Session, a problem or a Surrogate, got 7"),
-        (lambda: jb.InitialDesign(random=2, values=[[1.0]]), "values: must have a row for each of 0 indices"),
-        (
-            lambda: Session.create(None, [Axis("x", FORECAST_GRID)], key=0, initial=jb.InitialDesign(indices=[0], values=[[1.0]])),
-            "initial.values",
-        ),
-    ):
-        with pytest.raises(InvalidArgument, match=words):
-            call()
 
 
 REASON_GRID = [Axis.between("a", 0, 1, 15), Axis.between("b", 0, 10, 15)]

@@ -78,35 +78,3 @@ def test_a_run_is_played_as_a_model_of_that_length_scale_is_and_recorded_with_it
     np.testing.assert_allclose(results.regret.values.reshape(3, 3, -1), regret, atol=1e-5)
     shown = json.loads(results.attrs["kernels"])
     assert [shown[run.label][0]["length_scale"] for run in from_file().runs] == pytest.approx([0.8, 1.0, 1.6])
-
-
-REFUSED = [
-    ({"length_scale": 1.0}, r"model\.length_scale: needs length_scale_range = \[low, high\].*length-scale of its kernel"),
-    ({"length_scale_range": (0.8, 1.2, 1.6)}, r"model\.length_scale_range: expected \[low, high\]"),
-    ({"length_scale_range": (1.6, 0.8)}, r"model\.length_scale_range: expected \[low, high\] with low < high"),
-    ({"length_scale_range": (0.8, 1.6), "form": "rows"}, r"model\.form: .*'rows'"),
-    ({"length_scale_range": (0.8, 1.6), "length_scale": 2.0}, r"length_scale: must lie between"),
-    ({"length_scale_range": (2.0, 3.0)}, r"model: surrogate\.length_scale: must lie between .* got 1\.0"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), REFUSED)
-def test_bad_models_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(jb.InvalidArgument, match=message):
-        in_python(Model(**changes), noise_variance=[0.05])
-
-
-def test_a_swept_length_scale_without_a_range_says_what_is_missing() -> None:
-    with pytest.raises(jb.InvalidArgument, match=r"length_scale: needs length_scale_range = \[low, high\]"):
-        in_python(Model(), length_scale=[0.8, 1.0])
-
-
-@pytest.mark.parametrize("value", [0.5, [], [1.0], [3.0, 2.0], [1.0, 1.0], [1.0, 2.0, 3.0], [[1.0, 2.0], [2.0, 1.0]]], ids=str)
-def test_ranges_that_are_none_are_refused_where_the_model_is_made(value: Any) -> None:
-    with pytest.raises(jb.InvalidArgument, match=r"^model\.length_scale_range: expected \[low, high\] with low < high, got"):
-        Model(length_scale_range=value)
-
-
-def test_whole_numbers_of_more_than_64_bits_are_refused_where_the_kernel_is_made() -> None:
-    with pytest.raises(jb.InvalidArgument, match=r"length_scale: .* got 1180591620717411303424"):
-        SquaredExponential(length_scale=2**70)

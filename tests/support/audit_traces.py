@@ -14,7 +14,7 @@ import jaxbandit
 from jaxbandit import consensus, domains, estimators, kernels, penalties, problems
 from jaxbandit.rules.widths import ImprovedGPUCB
 from jaxbandit.study import Run, Study, audit
-from tests.oracles import bandit, policies, ucb_policies
+from tests.oracles import bandit, policies
 from tests.oracles import gaussian_process as gp
 from tests.support import panel
 from tests.support.golden import Golden
@@ -230,10 +230,6 @@ def replayed(arrays: dict[str, np.ndarray]) -> bandit.Replay:
     if kind == "Rpol":
         return policies.rpol(model, record, first=params["Q1"], growth=params["eta_over_sqrt_t"], **given)
     assert kind == "Cbo"
-    # Constraints have bounds of their own.
-    if strategy == "bounds":
-        limits = {"reward_clip": params["B"], "cost_clip": params["G"], "dual_cap": params["rho"], "step_divisor": params["V"]}
-        return ucb_policies.cbo(model, record, **limits)
     limits = {"reward_bound": params["B"], "cost_bound": params["G"], "cap": params["rho"], "divisor": params["V"]}
     return policies.cbo(model, record, **limits, **given)
 

@@ -282,14 +282,6 @@ def test_too_small_a_rank_is_refused(form: str) -> None:
     assert jaxbandit.surrogate(WIDE, kernel, noise_variance=0.1, form=form, rank=225).forms[0].rank < 225
 
 
-def test_product_is_refused_without_a_product() -> None:
-    bare = domains.points(np.random.default_rng(0).random((SQUARE.size, 2)))
-    with pytest.raises(jaxbandit.InvalidArgument, match="Matern52 on a product grid"):
-        jaxbandit.surrogate(SQUARE, kernels.Matern52(), noise_variance=0.1, form="product")
-    with pytest.raises(jaxbandit.InvalidArgument, match="a bare set of points"):
-        jaxbandit.surrogate(bare, kernels.SquaredExponential(), noise_variance=0.1, form="product")
-
-
 def test_describe_says_what_was_chosen() -> None:
     se, rough = kernels.SquaredExponential(length_scale=0.5), kernels.Matern52(length_scale=0.5)
     model = jaxbandit.surrogate(SQUARE, [se, se, rough], noise_variance=[0.1, 0.1, 0.2], outputs=3, form="features")
