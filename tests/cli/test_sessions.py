@@ -254,6 +254,7 @@ def test_commands_on_a_box_find_the_programs_of_the_commands_before(tmp_path: Pa
     assert len(before) > 5 and kept == before, "the third ask, tell and recommend have compiled nothing"
 
 
+@pytest.mark.full
 def test_a_forecast_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x = np.linspace(0, 1, 6)
     Session.create(tmp_path / "plant", [Axis("x", x)], key=0, history={"x": x[:5], "reward": x[:5] * (1 - x[:5])}).close()

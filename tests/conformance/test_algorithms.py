@@ -61,6 +61,7 @@ def test_values_are_data(name: str, precision: str) -> None:
         assert types(jaxbandit.canonicalise(scaled(algorithm, 0.75))) == types(arrays)
 
 
+@pytest.mark.full(but=("float32",))
 @every_precision
 @every_algorithm
 def test_a_round_keeps_the_types_of_its_state_and_is_pure(name: str, precision: str) -> None:

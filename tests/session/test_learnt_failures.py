@@ -86,6 +86,7 @@ def test_the_probability_that_a_run_gives_values_is_that_of_a_process_by_hand(de
     assert after["output"].values.tolist() == ["reward"]
 
 
+@pytest.mark.full(but=("grid",))
 @pytest.mark.parametrize("domain", [GRID, BOX], ids=["grid", "box"])
 def test_journals_replay_failures_to_the_same_bits(domain: Any, tmp_path: Path) -> None:
     with Session.create(tmp_path / "s", domain, key=2, constraints=["cost <= 1"]) as session:
@@ -338,17 +339,18 @@ def test_failures_of_an_initial_design_count_for_the_first_fit() -> None:
         assert session.ask().round == 1
 
 
-def test_failures_are_crosses(tmp_path: Path) -> None:
-    for domain in ({"x": (0.0, 1.0)}, BOX, {**BOX, "z": (0.0, 1.0)}):
-        with Session.create(tmp_path / str(len(domain)), domain, model=MODEL, key=1) as session:
-            told(session, [0.5, 0.2])
-            lines = [line for axis in session.plot().axes for line in axis.lines if line.get_label() == "failed"]
-            assert lines == []
-            told(session, [None])
-            lines = [line for axis in session.plot().axes for line in axis.lines if line.get_label() == "failed"]
-            assert lines and all(line.get_marker() == "x" for line in lines)
-            if len(domain) < 3:
-                assert all(float(line.get_xdata()[0]) == pytest.approx(session.columns()["x"][-1]) for line in lines)
+@pytest.mark.full(but=("two",))
+@pytest.mark.parametrize("domain", [{"x": (0.0, 1.0)}, BOX, {**BOX, "z": (0.0, 1.0)}], ids=["one", "two", "three"])
+def test_failures_are_crosses(domain: Any, tmp_path: Path) -> None:
+    with Session.create(tmp_path, domain, model=MODEL, key=1) as session:
+        told(session, [0.5, 0.2])
+        lines = [line for axis in session.plot().axes for line in axis.lines if line.get_label() == "failed"]
+        assert lines == []
+        told(session, [None])
+        lines = [line for axis in session.plot().axes for line in axis.lines if line.get_label() == "failed"]
+        assert lines and all(line.get_marker() == "x" for line in lines)
+        if len(domain) < 3:
+            assert all(float(line.get_xdata()[0]) == pytest.approx(session.columns()["x"][-1]) for line in lines)
 
 
 def test_the_command_line_tells_failures(tmp_path: Path, capsys: Any) -> None:

@@ -188,6 +188,7 @@ study.optimize(objective, n_trials=8 - len(study.trials))
 """
 
 
+@pytest.mark.full
 def test_a_study_whose_process_is_killed_goes_on(tmp_path: Path) -> None:
     """The killed trial stays under way and is not chosen again."""
     environment = {**os.environ, "PYTHONPATH": str(Path(jaxbandit.__file__).parents[1])}

@@ -84,6 +84,7 @@ def hill(x: float, y: float) -> dict[str, float]:
     return {"reward": -((x - 0.3) ** 2) - (y - 0.6) ** 2, "cost": x + y - 0.7}
 
 
+@pytest.mark.full
 def test_a_search_ends_when_it_is_settled_and_says_so(tmp_path: Path) -> None:
     search = {"axes": {"x": (0.0, 1.0), "y": (0.0, 1.0)}, "evaluations": 40, "constraints": ["cost <= 0"]}
     found = optimise(hill, **search, stop=Settled(within=0.01), directory=tmp_path / "search")
@@ -113,6 +114,8 @@ def test_nothing_is_settled_before_the_initial_design_was_told() -> None:
     assert session.ask(stop=Settled(within=100.0)) is not None, "the last point of the design is under way"
     session.tell(last, reward=0.0)
     assert session.ask(stop=Settled(within=100.0)) is None
+    found = optimise(lambda x: x, {"x": (0.0, 1.0)}, 9, stop=Settled(within=100.0))
+    assert 3 <= len(found.points) < 9 and "settled: within 100 with probability 1" in repr(found)
 
 
 def test_a_point_that_was_measured_on_its_limit_counts_as_allowed() -> None:
@@ -178,7 +181,8 @@ def dense_draws(x: np.ndarray, values: np.ndarray, count: int) -> tuple[np.ndarr
     return draws[0], draws[1]
 
 
-@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.full(but=("minimise",))
+@pytest.mark.parametrize("sign", [1, -1], ids=["maximise", "minimise"])
 def test_random_points_bring_what_they_bring_in_dense_posteriors(sign: int) -> None:
     """Means over 2,000 futures are those of 20,000 dense draws."""
     session, x, values = stated("maximise y" if sign > 0 else "minimise y")
@@ -220,6 +224,7 @@ def test_algorithms_begin_with_what_was_measured_and_meet_the_same_futures() -> 
     assert set(both.bands()["bound"].values) == {"lower", "median", "upper"}
 
 
+@pytest.mark.full
 def test_delays_come_beside_the_runs_in_flight() -> None:
     """Four runs in flight are a delay of three rounds."""
     session, *_ = stated()
@@ -292,6 +297,7 @@ def test_given_values_condition_the_model_in_place_of_observed_ones() -> None:
     assert np.any(other.indices[:, 0] != plain.indices[:, 0])
 
 
+@pytest.mark.full
 def test_problems_and_priors_are_forecast_from_an_initial_design() -> None:
     domain = jb.domains.grid([0.0], [1.0], 40)
     kernel = Scale(kernel=Matern52(length_scale=0.2), variance=4.0)
@@ -315,6 +321,7 @@ def test_only_further_evaluations_are_counted_as_violations(count: int) -> None:
     np.testing.assert_array_equal(found["violating"].values[0, 0, 0], [[0, 1, 2, 3]] * 2)
 
 
+@pytest.mark.full
 def test_a_fitted_session_is_forecast_in_its_own_units() -> None:
     session = Session.create(None, [Axis("x", np.linspace(0, 1, 15))], key=0, objective="minimise cost", constraints=["heat >= 300"])
     for x in np.linspace(0, 1, 15)[::3]:
@@ -326,6 +333,7 @@ def test_a_fitted_session_is_forecast_in_its_own_units() -> None:
     assert np.all(np.abs(last - 1021.4) < 4)
 
 
+@pytest.mark.full
 def test_a_box_is_forecast_at_its_likely_points() -> None:
     session, rng = Session.create(None, {"x": (0.0, 1.0), "y": (0.0, 2.0)}, key=0, constraints=["cost <= 1"]), np.random.default_rng(0)
     for x, y in rng.uniform(size=(24, 2)) * [1, 2]:
@@ -389,6 +397,7 @@ def test_beliefs_are_those_of_the_values_told_before_the_ticket() -> None:
     assert found.values.keys() == {"y", "c"} and found.alone is None
 
 
+@pytest.mark.full(but=("grid",))
 @pytest.mark.parametrize("axes", [REASON_GRID, BOX], ids=["grid", "box"])
 def test_the_point_without_runs_under_way_is_what_a_session_without_them_asks_for(axes: Any) -> None:
     with begun(axes, 9) as session, begun(axes, 9) as other:

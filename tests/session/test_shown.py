@@ -204,6 +204,7 @@ def test_outputs_of_which_nothing_was_told_are_as_before() -> None:
         assert np.all(np.isfinite(belief["sd"])) and float(belief["mean"].sel(output="h")[second.index]) == pytest.approx(1.0)
 
 
+@pytest.mark.full
 def test_the_best_evaluation_is_one_that_has_ended() -> None:
     rng = np.random.default_rng(3)
 
