@@ -49,9 +49,7 @@ MANY = 32_000
 
 # A ring and a few files may compile so many programs.
 BUDGETS = json.loads((TESTS / "programs.json").read_text())
-# The counter has programs that this process compiled or found compiled.
 PROGRAMS = collections.Counter()
-# The counter has the seconds of each file's tests.
 SECONDS = collections.Counter()
 CACHE, BEFORE = pytest.StashKey[Path | None](), pytest.StashKey[dict[str, float]]()
 
@@ -96,7 +94,6 @@ def keep_to_a_core(worker: int) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # Tracing makes many objects and few cycles.
     gc.set_threshold(50_000, 20, 50)
-    # Imported objects stay.
     gc.freeze()
     if not config.option.as_users:
         compile_quickly()

@@ -21,7 +21,6 @@ from tests.oracles import gaussian_process as gp
 from tests.oracles import pure_exploration
 
 HORIZON, TRIALS, NOISE = 60, 3, 0.05
-# Trials of the run that several tests share.
 MANY = 12
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
 KERNEL = kernels.SquaredExponential(length_scale=0.35)

@@ -201,7 +201,6 @@ class Revealed:
     """A state whose posterior has another name."""
 
     seen: Any  # [m, M] the constraints of the round
-    # The state inside is the posterior.
     inner: Any
 
 

@@ -55,7 +55,6 @@ def refused(capsys: Any, *words: Any) -> str:
     try:
         assert main(["session", *map(str, words)]) == 2
     except SystemExit as ended:
-        # The parser exits.
         assert ended.code == 2
     return str(capsys.readouterr().err)
 

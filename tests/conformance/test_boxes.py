@@ -69,7 +69,6 @@ def test_beliefs_along_the_points_of_a_run_are_those_of_a_dense_posterior_and_ha
         distances = np.sum((unit[:, None] - unit[None]) ** 2, axis=-1)
         covariance, values = np.exp(-distances / (2 * length_scale**2)) + 0.01 * np.eye(6), np.asarray(trajectory.values, np.float64)
         quadratic = np.einsum("tk,ts,sk->", values, np.linalg.inv(covariance), values)
-        # This is the log density of two outputs.
         return -0.5 * quadratic - np.linalg.slogdet(2 * np.pi * covariance)[1]
 
     value, slope = jax.jit(jax.value_and_grad(evidence))(0.3)

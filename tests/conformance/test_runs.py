@@ -42,7 +42,6 @@ POLICIES: dict[str, Any] = {
     "hallucinate": feedback.Hallucinate(),
     "censor": feedback.Censor(window=3, minimum=-1.0),
 }
-# These are numbers of trials.
 OTHERS = (4, 2, 0, 9, 1)
 # The first delay can be late, and is in no run.
 NEVER, LATE = delays.Geometric(mean=1e-9), delays.Geometric(mean=2.0)

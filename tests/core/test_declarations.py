@@ -21,7 +21,6 @@ from jaxbandit.surrogates import LogNormal, Prior
 from tests.support.declared import CLASSES, declared_fields, required
 from tests.support.unchecked import unchecked
 
-# The outputs are a reward and two constraints.
 OUTPUTS = 3
 
 

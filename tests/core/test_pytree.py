@@ -105,7 +105,6 @@ NUMBERS = {
 def test_every_number_becomes_the_engines_float(name, x64):
     with jax.enable_x64(x64):
         leaf = canonicalise(Inner(width=NUMBERS[name])).width
-        # Programs are shared by it.
         kind = jax.typeof(leaf)
         assert kind.dtype == (np.float64 if x64 else np.float32) == float_dtype()
         assert kind.shape == () and not kind.weak_type and float(leaf) == 3

@@ -99,7 +99,6 @@ def test_trials_by_themselves_and_in_a_batch_are_the_same() -> None:
     start = {"horizon": 5, "key": jax.random.key(2), "initial": jb.InitialDesign(random=3), "record": "indices"}
     several, alone = (jb.simulate(PROBLEM, jb.Rpol(), MODEL, trials=trials, **start) for trials in (3, [2]))
     assert np.array_equal(several.points[2], alone.points[0])
-    # Each trial has a design of its own.
     assert len(np.unique(np.asarray(several.initial_points[:, 0, 0]))) == 3
 
 

@@ -107,7 +107,6 @@ def pattern_data(outputs: int, whole: bool) -> tuple[np.ndarray, ...]:
         due = {name: np.repeat(x.max(1, keepdims=True), outputs, axis=1) for name, x in due.items()}
     assert tuple(due) == PATTERNS
     indices = rng.integers(0, domain().size, (len(PATTERNS), ROUNDS))
-    # One point comes twice.
     indices[:, 5] = indices[:, 2]
     values = rng.standard_normal((len(PATTERNS), ROUNDS, outputs))
     return indices, values, np.stack(list(due.values())), np.where(np.array(PATTERNS) == "restarted", 6, 0)
@@ -129,7 +128,6 @@ def check_history(
     With ``mixed`` the last output has another kernel and noise, and with ``by_point`` the noise differs between points.
     """
     indices, values, due, restarts = pattern_data(outputs, whole)
-    # Whole runs below have an initial design.
     nothing = np.zeros(0, int), np.zeros((0, outputs))
     prior_mean, minimum = np.array([0.4, -0.3, 0.2])[:outputs], np.array([-1.0, 0.5, -0.2])[:outputs]
     noise, scales = np.full(outputs, NOISE), np.full(outputs, LENGTH_SCALE)
@@ -245,7 +243,6 @@ EPOCH, GROWTH = {"step": 0.7, "epoch": 5}, 0.4
 def members(policy: str) -> dict[str, Any]:
     reward, cost, _ = width_pair(policy)
     bounds = estimators.Bounds(reward_width=reward, cost_width=cost)
-    # It is a number, and kappa does not scale it.
     in_epochs = estimators.Bounds(reward_width=width_pair(policy, True)[0])
     thompson = estimators.Thompson(reward_width=reward, cost_width=cost)
     return {

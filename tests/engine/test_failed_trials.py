@@ -25,11 +25,9 @@ class Faulty(problems.Noise):
     All numbers are data, so runs share programs.
     """
 
-    # It is the probability of a fault in a round.
     rate: Any = 0.0
     fault: Any = float("nan")
     output: Any = 0
-    # It is the standard deviation.
     scale: Any = 0.1
 
     def draw(self, key: jax.Array, outputs: int, dtype: Any) -> jax.Array:

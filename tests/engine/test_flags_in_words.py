@@ -203,13 +203,11 @@ def test_studies_and_sessions_say_so_too(tmp_path: Path) -> None:
         session = in_session(jaxbandit.Rpol(), tmp_path / "session", standardise=False)
         for _ in range(5):
             session.tell(session.ask(), reward=8.0, constraints=0.5)
-    # The message is about the first value, and no point.
     assert [str(one.message).partition(" is ")[0] for one in warned] == ["tell: reward = 8"]
     with session, pytest.warns(UserWarning, match="^ask: observed values lay so far from the prior mean"):
         assert session.ask().status & Status.FAR_FROM_PRIOR
         assert session.ask().status & Status.FAR_FROM_PRIOR
     with session.open(tmp_path / "session") as again, warnings.catch_warnings():
-        # One warning is enough.
         warnings.simplefilter("error")
         assert again.ask().status & Status.FAR_FROM_PRIOR
 

@@ -41,7 +41,6 @@ KERNEL = {
 class Case:
     """An algorithm, its reference, and its (constraints, form, precision)."""
 
-    # It makes an algorithm of bounds and m.
     build: Callable[[Any, int], Any]
     told: dict[str, Any]
     run: tuple[int, str, str]

@@ -41,7 +41,6 @@ class Holes(problems.Family):
     domain: domains.Domain = DOMAIN
     noise: problems.Noise = problems.Gaussian(variance=0.01)
     value: Any = float("nan")
-    # It is data, so all cases share a program.
     row: Any = 0
     name: str = jaxbandit.static(default="holes")
 

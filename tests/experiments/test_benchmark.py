@@ -66,7 +66,6 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(jaxbandit, "Refitted", lambda **given: refitted(**given).algorithm)
     monkeypatch.setattr(measure, "run_child", partial(most_here, measure.run_child))
     file, options = tmp_path / "figures.json", {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-    # Threads share programs, too.
     with LocalCluster(processes=False, **options) as own:
         where = ["--dask", own.scheduler_address, "--json", str(file)]
         assert main(["bench", "--quick", "--skip-peers", "--trials", "2", "--horizon", "1", *where]) == 0

@@ -15,7 +15,6 @@ from experiments.__main__ import main
 from tests.support.paths import ROOT
 
 TRIALS, HORIZON = 40, 1000
-# The study has 50x50 points and 1,000 rounds.
 SIZE = ["--trials", str(TRIALS), "--seed", "3"]
 
 

@@ -374,7 +374,6 @@ def test_an_experiment_goes_on(tmp_path, capsys):
     data = xr.load_dataset(tmp_path / "results.nc", engine="h5netcdf")
     for name in set(straight().data_vars) - {"run_seconds", "playing_seconds"}:
         np.testing.assert_array_equal(data[name].values, straight()[name].values, err_msg=name)
-    # The first cell was read.
     assert np.isnan(data.playing_seconds.values).tolist() == [True, False, False]
     assert main(command) == 0 and "--force runs again" in capsys.readouterr().out
     (tmp_path / "results.nc").unlink()
@@ -487,7 +486,6 @@ def test_what_is_no_study_is_written_and_replaced(tmp_path: Path, capsys: pytest
     for force, count, ending in ((False, 1, "written in"), (False, 1, "made 20"), (True, 2, "written in")):
         run_experiment(experiment, experiment.defaults, tmp_path / "out", force=force)
         xr.testing.assert_equal(xr.load_dataset(tmp_path / "out" / "results.nc", engine="h5netcdf"), dataset)
-        # Lines may have any length.
         printed = " ".join(capsys.readouterr().out.split())
         assert len(plays) == count and "- work 3" in printed and f"figure.png: {ending}" in printed
     with pytest.raises(InvalidArgument, match="not empty"):

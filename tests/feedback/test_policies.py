@@ -271,7 +271,6 @@ def test_beliefs_on_a_box_are_those_of_dense_solves_at_its_pool_and_elsewhere(na
     for at, belief in ((pool, here), (ELSEWHERE, there)):
         for found, want in zip((belief.mean, belief.sd), expected(name, at, form), strict=True):
             assert np.allclose(found, want, atol=1e-9), "dense solve"
-        # It sets the widths.
         if name == "censor":
             assert np.allclose(belief.recent, expected(name, POINTS[-WINDOW:], form)[1].sum(1), atol=1e-9)
     assert np.allclose(*draws, atol=1e-9), "one function for one key"

@@ -116,7 +116,6 @@ def test_choices_are_as_good_as_those_of_xla(name: str) -> None:
     for platform, form in ways if name in BOTH else [ways[SCORED.index(name) % 2]]:
         points, widths, multipliers, gaps, beside, expected, shown, *ends = played_and_judged(ALGORITHMS[name](), platform, form)
         assert len(np.unique(points)) > TRIALS + 1 and np.max(gaps) < 2e-5
-        # Neighbours of the chosen points are worse.
         assert np.max(beside) > 1e-3
         np.testing.assert_allclose(widths, expected, rtol=1e-5)
         if multipliers is not None:

@@ -133,7 +133,6 @@ def bounded(budget: float = 0.1, multiplier: float = 0.0) -> SmoothedLoss:
 def test_a_multiplier_that_rises_keeps_the_violation_within_the_budget() -> None:
     import optax
 
-    # The leaves have different shapes.
     loss, start = bounded(budget=0.9), {"x": jnp.asarray([-0.2]), "y": jnp.asarray(0.3)}
     options: dict[str, Any] = {"steps": 40, "screen": 1, "validate": 64, "every": 4, "optimizer": optax.sgd(0.4), "dual_step": 0.5}
     found = descend(loss, start, jax.random.key(5), **options)
@@ -144,7 +143,6 @@ def test_a_multiplier_that_rises_keeps_the_violation_within_the_budget() -> None
     np.testing.assert_allclose(best, [0.5, 0.0], atol=0.1)
     assert 0.4 * np.sum((best + np.array([1.0, 0.0])) ** 2) <= 0.92
     assert found.interval[0] > 0 and found.history["multiplier"][0] == 0
-    # This run minimises the objective alone.
     alone = descend(loss, start, jax.random.key(5), **(options | {"dual_step": None}))
     np.testing.assert_allclose(np.append(alone.best["x"], alone.best["y"]), [1.0, 0.0], atol=0.1)
     beyond = {

@@ -23,7 +23,6 @@ NOISES, MEANS = np.asarray([0.05, 0.06]), np.asarray([0.3, -0.2])
 def observations(rounds: int = ROUNDS) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(1)
     indices = rng.integers(0, SIDE**2, ROUNDS)
-    # These points repeat.
     indices[5:9] = indices[4]
     return indices[:rounds], rng.standard_normal((ROUNDS, 2))[:rounds]
 
@@ -130,7 +129,6 @@ WEIGHTS = np.random.default_rng(2).standard_normal((2, DOMAIN.size))
 def scale_observations() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(1)
     indices = rng.integers(0, DOMAIN.size, SCALE_ROUNDS)
-    # These points repeat.
     indices[5:9] = indices[4]
     return indices, rng.standard_normal((SCALE_ROUNDS, 2))
 

@@ -21,7 +21,6 @@ RANDOM = np.random.default_rng(20240)
 # Inputs that float32 represents exactly, so that both precisions answer for the same points.
 X = RANDOM.uniform(-2, 2, (9, 2)).astype(np.float32).astype(np.float64)
 Y = RANDOM.uniform(-2, 2, (6, 2)).astype(np.float32).astype(np.float64)
-# Every axis has its own length-scale.
 ARD = np.array([0.5, 1.25])
 
 SE, RBF = kernels.SquaredExponential, oracle.RBF

@@ -193,7 +193,6 @@ def test_rkhs_binding_constraints_bind_and_leave_room():
 
 
 @pytest.mark.parametrize(
-    # Tests above draw as many in the same programs.
     ("make", "count"),
     [
         (lambda: replace(problems.gp_draws("code", attempts=30), start_level=-1e6), 500),

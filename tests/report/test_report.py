@@ -257,7 +257,6 @@ def test_one_swept_parameter_gives_a_line_for_each_family():
 
 
 def test_two_swept_parameters_give_a_map_with_their_means():
-    # One pair of values was not run.
     dataset = swept().isel(algorithm=slice(1, None))
     names = ("estimator.reward_width", "estimator.cost_width")
     ((label, part),) = sweeps.families(dataset, *names)
@@ -379,7 +378,6 @@ def test_posterior_maps_and_their_animation_are_written(late_run, tmp_path):
     axes[0, 0].figure.savefig(tmp_path / "maps.png", dpi=30)
     plt.close()
     with Image.open(tmp_path / "maps.png") as image:
-        # The image is not blank.
         assert np.asarray(image.convert("L")).std() > 10
     posterior_animation(model, trial, [1, 12], title="one trial", **words).save(tmp_path / "maps.gif", writer="pillow", dpi=30)
     with Image.open(tmp_path / "maps.gif") as image:

@@ -91,7 +91,6 @@ def test_summaries_and_tables_are_those_of_the_study():
         assert row.keys() < expected.keys()
         np.testing.assert_equal(row, {name: expected[name] for name in row})
     summary = swept().summary(PROBLEM, label="RPOL", swept=WIDTHS)
-    # Plots and summaries take these.
     given = [(summary,), (want,), (studied(),), (labelled(),), ({"RPOL": swept()}, PROBLEM)]
     texts = [tables.text_table(*each).replace("RPOL reward_width=1", "1") for each in given]
     assert repr(summary) == tables.text_table(want) and len(set(texts)) == 1 and "RPOL variant" not in texts[4]
@@ -114,7 +113,6 @@ def test_the_tidy_table_has_a_row_for_each_round_and_columns_for_what_was_run():
     at = dataset.sel(algorithm="RPOL reward_width=4", trial=1, round=5)
     assert row["delay"] == "Poisson(mean 2)" and row["problem"] == "sine" and row["base"] == "RPOL"
     for name in (*METRICS, "optimum", "status", "index"):
-        # NaN is equal to NaN here.
         np.testing.assert_equal(row[name], at[name].item(), err_msg=name)
     assert len(to_dataframe(dataset, last=True)) == 6 and set(to_dataframe(dataset, last=True)["round"]) == {7}
 
@@ -123,7 +121,6 @@ def test_a_run_knows_what_simulate_was_given():
     run, other = swept(), swept().variant(1)
     rows = run.summary().rows
     assert [row["algorithm"] for row in rows] == ["rpol reward_width=1", "rpol reward_width=4"]
-    # NaN is equal to NaN here.
     np.testing.assert_equal(other.summary().rows, rows[1:])
     assert jb.cite(other).count("\n@") == 1 and "{guo2022," in jb.cite(other)
     dataset = run.to_xarray()
@@ -146,7 +143,6 @@ def test_a_comparison_is_a_table_differences_and_a_figure():
     want = pairs.sel(algorithm="other", versus="mine")
     for name in ("mean", "low", "high", "p", "count"):
         np.testing.assert_equal(regret[name], want[name].item())
-    # There is one pair.
     assert (regret["algorithm"], regret["versus"], regret["holm"]) == ("other", "mine", regret["p"])
     assert repr(found).startswith(repr(found.table)) and "other - mine" in repr(found) and "Holm" in repr(found)
     assert len(found.plot().axes) == len(found.measures) == len(found.differences) == 3
@@ -156,7 +152,6 @@ def test_a_comparison_is_a_table_differences_and_a_figure():
     assert p.holm.tolist() == statistics.holm(p.p).tolist() and [*zip(p.algorithm, p.versus, strict=True)][2] == ("x", "other")
     with pytest.raises(InvalidArgument, match=r"measures\[0\]: must be one of"):
         jb.compare(found.results, measures=["regrets"])
-    # The copy knows nothing.
     other = dataclasses.replace(swept().variant(1))
     object.__setattr__(other, "made", dataclasses.replace(swept().variant(1).made, trials=[4, 5, 6]))
     with pytest.raises(InvalidArgument, match="runs: all must be of the same trials"):
@@ -352,7 +347,6 @@ def test_problems_and_beliefs_on_a_line_and_a_plane(tmp_path):
 
 @pytest.mark.full
 def test_beliefs_on_a_box_are_drawn_on_a_line_and_on_a_plane_alone() -> None:
-    # Few tests need it.
     from tests.support import box_runs
 
     problem, model = box_runs.valley(), box_runs.model()

@@ -160,7 +160,6 @@ def test_no_common_trial_and_undefined_values_leave_pairs_open():
 
 
 def test_win_matrix_by_hand():
-    # There are a tie, two wins and one loss.
     wins = win_matrix(finals([1, 2, 3, 4], [1, 3, 2, 5]), "regret")
     np.testing.assert_allclose(wins, [[0.5, 0.625], [0.375, 0.5]])
 
@@ -249,7 +248,6 @@ def dataset():
     regret = np.random.default_rng(1).normal(size=(2, 4, 5)).astype(np.float32)
     status = np.zeros((2, 4), np.int32)
     status[0, 1], status[1, 3] = int(Status.NONFINITE_SCORE), int(Status.NONFINITE_FEEDBACK)
-    # It is no failure.
     status[0, 2] = int(Status.DECLARED_INFEASIBLE)
     return xr.Dataset(
         {"regret": (("algorithm", "trial", "round"), regret), "status": (("algorithm", "trial"), status)},
@@ -320,7 +318,6 @@ def test_text_fits_a_terminal_in_groups_and_says_what_its_letters_mean():
         and "strong" not in text
     )
     assert "best feasible" in tables.text_table(studied(), width=300).splitlines()[0]
-    # Its labels are wrapped.
     few = tables.text_table(studied().isel(algorithm=[0, 10]), width=40)
     assert max(map(len, few.splitlines())) <= 40 and "rpol on" not in few and few.splitlines()[2].startswith("rpol width=1 on ")
 
@@ -337,7 +334,6 @@ def test_latex_of_several_problems_has_a_column_for_each_and_the_best_in_bold():
         assert [name for name, cell in cells.items() if "mathbf" in cell] == [min(means, key=means.get)]
         halves = {row["algorithm"].removesuffix(f" on {problem}"): row["V/t +-"] for row in rows if row["problem"] == problem}
         assert all(tables.with_half(means[name], halves[name], r" \pm ") in cell for name, cell in cells.items())
-    # All are equal.
     assert "(1 failed)" in lines[6] and "(3/4)" in lines[18] and sum("mathbf" in line for line in lines[16:26]) == 10
     assert [tables.with_half(0.12345, half) for half in (0.0213, 4.0, np.nan)] == ["0.123 ± 0.021", "0.1 ± 4.0", "0.123"]
     with pytest.raises(InvalidArgument, match=r"measures\[0\]"):

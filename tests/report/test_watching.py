@@ -182,7 +182,6 @@ def test_a_study_is_followed_from_its_first_batch_to_its_report(tmp_path: Path) 
     assert told_now[0] == f"the study while it runs: {out / 'report.html'}; a browser that shows it loads it again every 5 s"
     assert told_now[1:] == [f"wrote {out / 'report.html'}"]
     first, last = told.pages[-2], told.pages[-1]
-    # The page lists trials, finished or not.
     assert "the second line" in first and 'http-equiv="refresh"' in first
     assert 'id="differences"' in last and 'http-equiv="refresh"' not in last
     assert sorted(file.name for file in out.iterdir()) == ["report.html", "results.nc", "results.nc.sha256"]
@@ -208,7 +207,6 @@ def test_a_run_that_was_cut_off_is_waited_for(tmp_path: Path) -> None:
 
     def progress(text: str) -> None:
         (tmp_path / "new").write_text(text)
-        # Nobody reads half of the file.
         (tmp_path / "new").replace(tmp_path / PROGRESS)
 
     def go_on() -> None:
@@ -252,7 +250,6 @@ def test_results_of_a_run_before_do_not_end_it(tmp_path: Path) -> None:
 
 
 def test_directories_of_nothing_are_refused(tmp_path: Path, capsys: Any) -> None:
-    # The lock is of a process that has ended.
     (tmp_path / "run.lock").write_text("")
     for place in (tmp_path, tmp_path / "missing", tmp_path / "run.lock"):
         assert main(["watch", str(place)]) == 2
@@ -305,7 +302,6 @@ def test_a_run_keeps_its_own_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     out = tmp_path / "out"
     assert main(["run", str(written_study(tmp_path, AT_RANDOM)), "--out", str(out), "--no-cache", "--no-figure", "--watch"]) == 0
     assert f"wrote {out / 'report.html'}" in capsys.readouterr().out
-    # The page lists trials, finished or not.
     assert len(pages) == 1 and "the second line" in pages[0] and 'http-equiv="refresh"' in pages[0]
     assert 'id="differences"' in (out / "report.html").read_text(encoding="utf-8")
 
@@ -323,7 +319,6 @@ def test_the_page_of_a_run_that_fails_says_so_and_one_that_cannot_be_written_end
     told = Told(tmp_path / "other")
     with watched(tmp_path, seen.append, told) as report:
         report(4)
-        # It comes at once and is not shown.
         report(5)
     assert len(told.lines) == 1 and "cannot write" in told.lines[0] and seen == [3, 4, 5]
 

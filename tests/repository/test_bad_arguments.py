@@ -80,7 +80,6 @@ class Unmade:
         raise RuntimeError("no array")
 
 
-# No declaration allows these.
 NEVER_ALLOWED = {
     "an object": object(),
     "a complex number": 1j,

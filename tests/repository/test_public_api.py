@@ -90,7 +90,6 @@ def test_import_takes_less_than_a_second_of_its_own(loaded):
 @pytest.mark.parametrize("name", ["gradients", "optuna", "report", "session", "study", "report.plots", "report.tables"])
 def test_modules_are_loaded_when_they_are_asked_for(name):
     place = "jaxbandit.session.optuna" if name == "optuna" else f"jaxbandit.{name}"
-    # It skips where the extras are missing.
     load(place)
     found = jaxbandit
     for word in name.split("."):
@@ -102,7 +101,6 @@ def test_modules_are_loaded_when_they_are_asked_for(name):
 
 
 def test_completion_shows_public_names_only():
-    # It skips where the extras are missing.
     load("jaxbandit.report")
     assert dir(jaxbandit) == sorted([*jaxbandit.__all__, *jaxbandit.FROM, *jaxbandit.LATER])
     left, seen = [jaxbandit], set()
@@ -187,7 +185,6 @@ def test_every_public_function_and_class_has_a_one_line_summary():
 
 def test_golden_signatures(golden):
     """Every public name, how it is called, and its methods."""
-    # It skips where the extras are missing.
     load("jaxbandit.report")
     load("jaxbandit.session.optuna")
     golden("public").check_whole(signatures())

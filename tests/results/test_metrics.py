@@ -88,7 +88,6 @@ def test_curves_match_loops_over_rounds(constraints, dtype):
 def test_rounds_in_two_parts_have_the_curves_of_all():
     """Whatever the measure, by what is kept after the first part."""
     problem, indices = random_case(2)
-    # Both halves share a program.
     indices = indices[:, :24]
     kept, first = metrics.extend_tally(problem, metrics.start_tally(2, (3,)), indices[:, :12])
     _, second = metrics.extend_tally(problem, kept, indices[:, 12:])
@@ -301,7 +300,6 @@ def test_properties_with_one_constraint(means, indices):
 @SETTINGS
 @given(means=arrays(np.float64, (3, 6), elements=eighths), indices=chosen)
 def test_properties_with_two_constraints(means, indices):
-    # This point is feasible.
     means[1:, 0] = -np.abs(means[1:, 0])
     problem = make(means)
     got = curves_of(problem, indices)

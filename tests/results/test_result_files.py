@@ -39,7 +39,6 @@ LINE = "rpol reward_width=2.5"
 @pytest.mark.parametrize("name", ["results.nc", "results.zarr"])
 def test_what_is_written_is_what_is_read(name: str, tmp_path: Path) -> None:
     write_results(one_block(), tmp_path / name)
-    # It replaces itself.
     write_results(one_block(), tmp_path / name)
     assert sorted(file.name for file in tmp_path.iterdir()) == [name, f"{name}.sha256"]
     for place in (tmp_path, tmp_path / name):

@@ -83,7 +83,6 @@ def test_numbers_and_vectors_are_broadcast_to_the_gains(dtype):
     np.testing.assert_array_equal(evaluated(np.array([1.0, 2.0, 3.0]), dtype=dtype), [1.0, 2.0, 3.0])
     np.testing.assert_array_equal(evaluated([1.0, 2.0, 3.0], dtype=dtype), [1.0, 2.0, 3.0])
     assert evaluated(4.0, gain=np.float64(0), dtype=dtype) == 4.0
-    # There are no constraints.
     assert evaluated(4.0, gain=np.zeros(0), dtype=dtype).shape == (0,)
 
 
@@ -119,7 +118,6 @@ def test_widths_are_leaves_to_sweep():
     "width", [0.5, 3, np.array([1.0, 2.0]), [1.0, 2.0], widths.SqrtLog(b=1.0001), widths.Custom(function=lambda t, gain: gain)]
 )
 def test_good_widths_validate(width):
-    # It raises nothing.
     Bounds(cost_width=width).validate(outputs=1 + np.size(width) if isinstance(width, list | np.ndarray) else 2)
 
 
@@ -183,7 +181,6 @@ def test_bounds_take_a_width_per_constraint():
 def test_bounds_give_each_schedule_the_round_and_the_gain_of_its_own_output():
     model, posterior, now = belief(2, own_kernels=True)
     mean, sd, gain = np.asarray(now.mean), np.asarray(now.sd), np.asarray(now.gain)
-    # Three length-scales have three gains.
     assert len(np.unique(gain)) == 3
     theory = widths.ImprovedGPUCB(norm_bound=0.5, noise_scale=0.2, delta=0.05, union=3.0)
     got = estimate(Bounds(reward_width=widths.SqrtLog(a=1.0, b=4.0), cost_width=theory), model, posterior, np.int32(9), KEY)

@@ -189,7 +189,6 @@ def test_enough_of_it_takes_the_place_of_the_default_design(tmp_path: Path) -> N
     with Session.open(tmp_path / "enough", read_only=True) as session:
         assert session.belief().equals(again)
     on_axes(tmp_path / "later").close()
-    # The journal holds the design as if it were given.
     with Session.open(tmp_path / "later") as session:
         session.tell_all(pandas.DataFrame(rows))
         assert [event.kind for event in session.events] == ["created", "observed", "fitted"]

@@ -218,7 +218,6 @@ def test_a_session_is_not_begun_twice(journal: Journal, tmp_path: Path) -> None:
 def test_a_journal_where_nothing_can_be_written_is_read(journal: Journal) -> None:
     path, events = journal.directory / JOURNAL, list(journal.events)
     log, shared = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
-    # The files are those of a process that was killed.
     with read_only(path, log, shared) as directory:
         reader = open_journal(directory, read_only=True)
         assert reader.events == events
@@ -251,7 +250,6 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_journal(tmp_path: Path) -> None
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         if refused and not (directory / JOURNAL).exists():
-            # There is room again.
             create_journal(directory, SPECIFICATION).close()
         open_journal(directory).close()
     assert 3 <= refused < 32

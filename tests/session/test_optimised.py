@@ -38,7 +38,6 @@ def test_a_search_is_one_call() -> None:
     failed = 8 - len(measured)
     assert int(table["loss"].isna().sum()) == failed == len([state for state in found.session.columns()["state"] if state == "failed"]) > 0
     assert f"evaluations: 8, {failed} failed; best: x=" in repr(found) and "<th" in found._repr_html_()
-    # A seed is the same as its key.
     again = optimise(outcome, DOMAIN, 8, **OPTIONS, key=jax.random.key(3))
     assert again.points == found.points
 

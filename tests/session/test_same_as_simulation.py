@@ -108,7 +108,6 @@ def session(algorithm: Any, policy: str) -> list[int]:
     chosen = []
     for t in range(1, HORIZON + 1):
         chosen.append(asked(course))
-        # A user may tell the latest value first.
         for earlier in range(t, 0, -1):
             values = means[:, chosen[earlier - 1]] + noise[earlier - 1]
             arrive = {j: values[j] for j in range(3) if due[earlier - 1, j] == t}
@@ -286,7 +285,6 @@ def test_rows_whose_room_grows_choose_what_features_choose(tmp_path: Path, monke
         assert session._state.room == 4 and isinstance(form_of(session), RowCache)
         assert played(session, 4) == wanted[:4] and session._state.room == 8
         leaves = jax.tree.leaves(session._state.course.latest())
-    # Opening it again gives the same bits.
     with Session.open(tmp_path / "rows") as again:
         for one, other in zip(jax.tree.leaves(again._state.course.latest()), leaves, strict=True):
             np.testing.assert_array_equal(one, other)

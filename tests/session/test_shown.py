@@ -180,7 +180,6 @@ def test_what_is_shown_is_of_all_that_was_told() -> None:
 def test_showing_changes_no_choice_and_is_the_same_again() -> None:
     axes = {"a": (0.0, 1.0)}
     with warnings.catch_warnings(), Session.create(None, axes, key=5) as shown, Session.create(None, axes, key=5) as asked:
-        # The fit was not asked for.
         warnings.simplefilter("error")
         for _ in range(9):
             ticket, other = shown.ask(), asked.ask()

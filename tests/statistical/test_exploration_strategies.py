@@ -22,7 +22,6 @@ DRAWS, RISK = 20_000, 1e-6
 NOISE = 0.1
 BETA = np.array([1.5, 0.5, 2.0])
 PRIOR_MEAN = np.array([0.4, -0.3, 0.0])
-# One of 12 points comes twice.
 INDICES = np.array([0, 5, 5, 9, 2, 11])
 ROUND = jnp.int32(1 + len(INDICES))
 

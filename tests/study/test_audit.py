@@ -117,7 +117,6 @@ def test_the_arrays_are_as_documented(name: str) -> None:
     assert all(value.dtype != object for value in arrays.values()), "loads without pickle"
 
 
-# With an initial design they share one program.
 TOGETHER = ("cbo_ts", "rpol")
 
 
@@ -271,7 +270,6 @@ def test_trace_of_the_delayed_study(tmp_path: Path) -> None:
     meta = json.loads(str(arrays["meta"]))
     assert meta["alg"] == "rpol_censored" and arrays["arr_c"].shape == (50,)
     assert meta["params"]["delay"]["mean"] == 15.0 and (meta["params"]["feedback"], meta["params"]["m"]) == ("censor", 30)
-    # Rewards and costs have different delays.
     assert np.any(arrays["arr_r"] != arrays["arr_c"])
     check_late_trace(arrays)
     _, _, recent = late_rpol(arrays)

@@ -140,5 +140,4 @@ def test_cells_on_a_box_and_on_a_grid_are_one_dataset(straight: xr.Dataset) -> N
     line, valley = dataset.sel(algorithm=dataset.problem == "line"), dataset.sel(algorithm=dataset.problem == "valley")
     np.testing.assert_allclose(line.point.values[..., 0], np.linspace(0, 1, 5)[line["index"].values.astype(int)])
     assert np.isnan(line.point.values[..., 1]).all()
-    # They share programs with the run above.
     np.testing.assert_array_equal(valley.point.values, straight.point.values)

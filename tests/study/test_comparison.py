@@ -72,7 +72,6 @@ def thinned() -> xr.Dataset:
 def test_it_is_what_simulate_gives() -> None:
     """Curves agree to the rounding of sums."""
     data, study = results(), mixed()
-    # The file test_executors.py compares another run.
     for run in study.runs[1:3]:
         own, played = data.sel(algorithm=run.label), alone(run.label)
         outputs = run.problem.outputs
@@ -109,7 +108,6 @@ def test_equal_problems_have_one_name() -> None:
     assert [run.problem_label for run in runs] == ["sine", "sine", "sine", "user", "sine 2"]
     assert others[0].problem is not first.problem and runs[0].problem is runs[1].problem is runs[2].problem
     assert [run.delay_label for run in runs] == ["", "", "Poisson(mean 2)", "", ""]
-    # Designs, problems and structures differ.
     assert [len(cell.runs) for cell in make_plan(study).cells] == [1] * 5
 
 
@@ -152,7 +150,6 @@ def test_parts_give_what_one_program_does() -> None:
     """To the rounding of sums, thinned or not."""
     study = mixed()
     assert all(rounds == HORIZON and count == 1 for _, count, rounds, _ in make_plan(study).layout)
-    # One run has delays after a given design, and the other eliminates points.
     some = dataclasses.replace(study, runs=study.runs[1:3])
     parts, same = run_study(some, segment=5), results().sel(algorithm=[run.label for run in some.runs])
     assert set(parts.data_vars) == set(same.data_vars)

@@ -225,7 +225,6 @@ def stop_after(reports: int) -> Callable[[Any], None]:
 
 
 @pytest.mark.full
-# A study then has several batches.
 @pytest.mark.usefixtures("on_cpu", "small_tasks")
 def test_a_study_on_a_faulty_executor_has_the_same_bits() -> None:
     faults = itertools.cycle(["", "lost", "said twice", "done and lost", "done twice"])
@@ -376,7 +375,6 @@ def test_batches_that_workers_write_are_gathered(trials: int, begun: int, resume
     study, whole = with_mixed()
     monkeypatch.setattr(files, "CHUNK_BYTES", trials * 22 * 4)
     (cell,), file = make_plan(study, streamed=True).cells, tmp_path / "results.zarr"
-    # Then this process has several batches, too.
     memory = cell.shared_bytes + study.runs[0].model.trials_per_block * cell.trial_bytes
     run: Callable[..., xr.Dataset] = functools.partial(run_study, study, tmp_path, results=file, memory=memory)
     with ThreadPoolExecutor(1) as pool:

@@ -216,7 +216,6 @@ def test_random_families_are_tuned_on_instances_of_their_own() -> None:
     tuned, run = study(problems.rkhs_1d_binding(20))
     values = {"step": [0.1, 1.0]}
     table = tune(tuned, run, values, trials=3).candidates
-    # They share the tuner's program.
     both = jb.sweep(Oco(), values)
     played = jb.simulate(run.problem, both, run.model, horizon=TUNER_HORIZON, trials=3, key=jax.random.key(5)).variant(1)
     instances = dataclasses.replace(tuned, seed=5).instances(run.problem)

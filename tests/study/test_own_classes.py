@@ -69,7 +69,6 @@ def test_a_class_of_a_file_that_is_named_is_known_by_its_name(mine: Path) -> Non
     with pytest.raises(InvalidArgument, match="there is no algorithm 'FixedPenalty'"):
         from_table(TABLE)
     module, name = user_code.load(str(mine))
-    # The file does not run again.
     assert user_code.load(f"{mine}:FixedPenalty") == (module, "FixedPenalty") and name == ""
     study = from_table(TABLE)
     table = json.loads(json.dumps(study.table()))
@@ -78,12 +77,10 @@ def test_a_class_of_a_file_that_is_named_is_known_by_its_name(mine: Path) -> Non
     forget()
     with pytest.raises(InvalidArgument, match=r"import its module first"):
         from_table(table)
-    # A worker is sent the text.
     assert executors._loaded(sent)() == table and from_table(table).fingerprint() == before
     forget()
     mine.write_text(TEXT + "\n# changed\n", encoding="utf-8")
     user_code.load(str(mine))
-    # A run does not continue with other code.
     assert from_table(table).fingerprint() != before
 
 

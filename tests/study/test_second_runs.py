@@ -76,7 +76,6 @@ def test_whole_runs_and_parts_of_as_many_rounds_have_programs_of_their_own() -> 
     """Only programs of whole runs are told their number of blocks."""
     run_study(some())
     parts = run_study(some(horizon=8), segment=4)
-    # The initial design counts.
     assert np.all(parts.status.values == 0) and len(parts["round"]) == 2 + 8
 
 
@@ -158,7 +157,6 @@ def test_programs_that_others_may_have_planted_are_not_used(
     assert own is not None
     entry = own / "program-cache"
     entry.write_text("")
-    # Nobody else can reach the folder.
     entry.chmod(0o664)
     assert jaxbandit.enable_cache(own.parent) == own
     own.chmod(0o755)
@@ -172,7 +170,6 @@ def test_programs_that_others_may_have_planted_are_not_used(
         place.chmod(0o755)
     assert jaxbandit.enable_cache(own.parent) == own
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    # JAX was told to keep programs there.
     is_refused(USUAL_DIRECTORY, f"{own} belongs to another user", caplog)
     is_refused(own.parent, f"{own.parent} belongs to another user", caplog)
 

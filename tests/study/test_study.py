@@ -120,7 +120,6 @@ def test_thinning_leaves_the_same_numbers() -> None:
     # These are arrays of all rounds or of no round.
     every = [name for name in thin.data_vars if name not in (*thinned, "index")]
     assert_same(thin[every], same[every])
-    # The design is left out.
     np.testing.assert_array_equal(thin["index"].values, same["index"].values[..., 2:])
 
 
@@ -187,14 +186,12 @@ def test_it_goes_on_bit_for_bit(tmp_path: Path) -> None:
     notes: list[str] = []
     with pytest.raises(Stop):
         run_study(in_python(), tmp_path, segment=5, checkpoint_share=1.0, report=stop_at(2), note=notes.append)
-    # It stops at the second part of the second cell.
     with pytest.raises(Stop):
         run_study(in_python(), tmp_path, resume=True, checkpoint_share=1.0, report=stop_at(5), note=notes.append)
     resumed = run_study(in_python(), tmp_path, resume=True, checkpoint_share=1.0, note=notes.append)
     assert_same(resumed, whole())
     places = [note for note in notes if note.startswith("resumed")]
     assert places == ["resumed at round 6 of batch 1 of cell 1", "resumed at round 6 of batch 1 of cell 2"]
-    # Writing of results was cut off.
     assert_same(run_study(in_python(), tmp_path, resume=True), whole())
     forget(tmp_path)
     assert not list(tmp_path.iterdir())

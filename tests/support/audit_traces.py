@@ -66,7 +66,6 @@ BASELINES: dict[str, Any] = {
     ),
     "oco": jaxbandit.Oco(step=0.5, perturbation=0.2),
 }
-# Baselines share programs among themselves.
 OWN = frozenset(ALGORITHMS)
 ALGORITHMS |= BASELINES
 

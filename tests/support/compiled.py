@@ -246,9 +246,7 @@ def in_body(sequence: str) -> list[str]:
 
     A CUDA graph is one step.
     """
-    # Each entry has lines and steps.
     bodies: list[tuple[int, list[str]]] = []
-    # This is the depth of the loop that is read.
     inside = None
     for line in sequence.splitlines():
         depth = len(line) - len(line.lstrip())

@@ -173,7 +173,6 @@ def assert_healthy(run: jaxbandit.Trajectory, precision: str, name: str, record:
 
 def shape_of_draws(name: str) -> tuple[int, ...] | None:
     """Return the shape of a strategy's draws in a round."""
-    # The draws are of a combination.
     outputs = 1 if name.startswith(("se2", "se3")) else 1 + CONSTRAINTS
     if "thompson" in name:
         return outputs, study()[0].domain.size

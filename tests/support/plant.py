@@ -24,7 +24,6 @@ NOISE = {"yield": 0.5, "impurity": 0.05}
 
 def truth(point: Mapping[str, Any]) -> dict[str, float]:
     """Yield and impurity without noise."""
-    # Coordinates are between 0 and 1.
     warm, slow, much = ((point[axis.name] - axis.values[0]) / (axis.values[-1] - axis.values[0]) for axis in AXES)
     peak = np.exp(-((warm - 0.78) ** 2 / 0.18 + (slow - 0.6) ** 2 / 0.4 + (much - 0.65) ** 2 / 0.3))
     gain = 38 + 59.2 * peak - 6 * slow * much * (1 - warm) + 3 * np.sin(5 * warm) * (1 - slow)

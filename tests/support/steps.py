@@ -41,7 +41,6 @@ class DenseReference(AbstractSurrogate):
     """Beliefs that NumPy computes from all observations in every round."""
 
     posteriors = Remembered
-    # Algorithms ask it for domain, noise variance and groups.
     own: jaxbandit.Surrogate
     number: Any  # [] int32 of the reference's model, in ``MODELS``
     empty: Any  # [n] room for observations

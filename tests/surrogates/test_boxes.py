@@ -165,7 +165,6 @@ def test_units_there_and_back() -> None:
     assert points[:, 0] == pytest.approx(-1 + 4 * cube[:, 0], abs=1e-5)
     assert np.log10(points[:, 1]) == pytest.approx(-3 + 2 * cube[:, 1], abs=1e-5)
     assert np.array_equal(points[:, 2], 1 + np.floor(9 * cube[:, 2]))
-    # The point is the middle of each ninth.
     assert BOX.to_unit(points)[:, 2] == pytest.approx((points[:, 2] - 0.5) / 9)
     back = BOX.to_unit(points)
     assert back == pytest.approx(BOX.snapped(cube), abs=1e-9)

@@ -449,7 +449,6 @@ def test_a_length_scale_for_each_axis_may_be_a_sequence() -> None:
         assert kernels.same(array.kernels[0], other.kernels[0])
 
 
-# The fit without a range is shorter.
 LOW, HIGH = 0.6, 1.5
 
 

@@ -228,7 +228,6 @@ def test_the_order_of_the_data_changes_rounding_only(name: str, form: str) -> No
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         # The largest difference seen was 3e-14.
         np.testing.assert_allclose(x, y, atol=1e-10)
-    # Values at other points make a difference.
     assert np.abs(other.mean - a.mean).max() > 1e-3
 
 
@@ -583,7 +582,6 @@ def every_round(model: Surrogate, indices: jax.Array, values: jax.Array) -> Pred
 def test_every_form_is_the_dense_posterior_in_every_round(form: str, precision: str) -> None:
     rng = np.random.default_rng(3)
     indices, values = rng.integers(NOISY_DOMAIN.size, size=NOISY_ROUNDS), rng.standard_normal((NOISY_ROUNDS, 2))
-    # One point is observed five times.
     indices[5:9] = indices[4]
     gram = gp.squared_exponential(POINTS, POINTS, 0.5)
     with jax.enable_x64(precision == "float64"):
@@ -610,7 +608,6 @@ def model_with(noise: Any, **options: Any) -> Surrogate:
 def test_a_noise_variance_is_a_number_a_table_or_a_function() -> None:
     assert model_with(0.1).noise_variance.shape == (1,) and not model_with(0.1).noise_differs
     assert model_with([0.1, 0.2]).noise_variance.shape == (2,)
-    # One table for all outputs lets them share a factor.
     shared = model_with(TABLE[0])
     assert shared.groups == (0, 0) and shared.noise_variance.shape == (1, NOISY_DOMAIN.size)
     np.testing.assert_allclose(shared.noise_variance[0], TABLE[0], rtol=1e-6)

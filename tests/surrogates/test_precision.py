@@ -96,7 +96,6 @@ def test_beliefs_are_right(
     noise: float, rule: Choice, rounds: int, prior_mean: float, rough: bool, precision: str, request: pytest.FixtureRequest
 ) -> None:
     if rounds >= 3000:
-        # It then runs in a third of the time.
         request.getfixturevalue("optimised")
     side, rng = (6 if rounds > 10_000 else 14 if rough else 20), np.random.default_rng(3)
     matrix = kernel_matrix(points_of(side), rough)

@@ -103,7 +103,6 @@ def test_each_axis_can_have_its_own_length_scale_and_each_group_of_outputs_too()
         forms = canonicalise(stretched.without_kernels()).factorised().forms
         return [(jax.vmap(form.row, (None, 0))(None, jnp.arange(PLANE.size)), form.prior_variance) for form in forms]
 
-    # The bound is that of the test above.
     missed = 1.02 * float(model.forms[0].residual) + 2e-6
     for (phi, prior), scale, variance in zip(made(), ([0.45, 0.7], [0.9, 1.0]), (1.0, 2.0), strict=True):
         exact = variance * squared_exponential(points, points, np.asarray(scale))

@@ -21,7 +21,6 @@ from tests.oracles.gaussian_process import matern52, mean_and_sd, squared_expone
 DOMAIN = domains.grid([0.0, 0.0], [2.0, 1.5], [8, 7])
 POINTS, SIDES = np.asarray(DOMAIN.points), np.asarray([2.0, 1.5])
 LOW, HIGH, NOISE, SPAN, MEANS = 0.3, 1.2, 0.05, 30.0, np.asarray([0.4, -0.3])
-# The constant has the prior of fits, too.
 LEARNING = SIDES, 1.0, 1.0, squared_exponential, hyper_parameters.LEARNING
 ROUNDS, FITTED = 30, 24
 
@@ -141,7 +140,6 @@ def test_a_fit_of_the_default_steps_ends_near_the_best_of_many_searches() -> Non
     found = jax.jit(each_start)(canonicalise(jax.tree.map(lambda *parts: np.stack(parts), *sets)), jnp.asarray(STARTS))
     places = np.log(np.concatenate([found.length_scale, found.variance[..., None], found.noise_variance[..., None]], axis=-1, dtype=float))
     _, _, low, high = standard(seen[0][1], 2)
-    # This is the least noise variance in float32.
     low[-1] = 1e-3
     gaps = []
     for each, ends in zip(seen, places, strict=True):
@@ -204,7 +202,6 @@ RNG = np.random.default_rng(2)
 PLACES, ELSEWHERE = RNG.random((BOX_ROUNDS, 2)), RNG.random((5, 2))
 FUNCTIONS = np.stack([np.sin(5 * PLACES[:, 0]) + 0.2 * PLACES[:, 1], 5000 + 300 * np.cos(7 * PLACES[:, 1]) * PLACES[:, 0]], axis=1)
 VALUES = FUNCTIONS + np.asarray([0.1, 30.0]) * RNG.standard_normal((BOX_ROUNDS, 2))
-# Some values of the constraint are missing.
 SEEN = np.stack([np.ones(BOX_ROUNDS, bool), np.arange(BOX_ROUNDS) % 5 != 3], axis=1)
 
 
