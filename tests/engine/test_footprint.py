@@ -78,7 +78,8 @@ def studied(shape: int) -> object:
 
 
 @pytest.mark.skipif(not memory.MAPS.exists(), reason="only Linux says how many maps of memory a process has")
-@pytest.mark.parametrize("use", [simulated, asked, studied])
+@pytest.mark.full(but=("studied",))
+@pytest.mark.parametrize("use", [simulated, asked, studied], ids=lambda use: use.__name__)
 def test_maps_of_memory_stay_bounded_over_many_shapes(use: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """The system ends a process with 65,530 maps."""
 

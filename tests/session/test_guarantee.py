@@ -54,7 +54,7 @@ def unsafe(tickets: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.full) for kind in KINDS[1:])])
-@pytest.mark.parametrize("initial", [None, InitialDesign(indices=[SEED])])
+@pytest.mark.parametrize("initial", [None, pytest.param(InitialDesign(indices=[SEED]), marks=pytest.mark.full)])
 def test_no_unsafe_point_is_asked_for_without_a_model(kind: Callable[..., Any], initial: Any) -> None:
     session = create(kind(seeds=[SEED]), initial=initial)
     assert session.specification.standardise is False

@@ -171,16 +171,6 @@ def test_a_broken_record_of_a_run_is_refused(text: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 
 
-@pytest.mark.full
-def test_a_run_with_damaged_files_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    run_study(one_block_in_python(), tmp_path, segment=5, checkpoint_share=1.0)
-    truncated(tmp_path / "parts" / "0-0.npz")
-    (tmp_path / "at-work.npz").write_bytes(b"PK")
-    said: list[str] = []
-    assert_same(run_study(one_block_in_python(), tmp_path, resume=True, note=said.append), one_block())
-    assert [line for line in said if "0-0.npz does not fit" in line] and [line for line in said if "at-work.npz does not fit" in line]
-
-
 def altered(path: Path, change: Callable[[dict[str, np.ndarray]], object], files: Files | None) -> None:
     """Change a file's arrays, with a new seal or the old one."""
     with np.load(path) as held:
