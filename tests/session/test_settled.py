@@ -362,7 +362,7 @@ def measured(point: Any) -> dict[str, float]:
 
 
 def begun(axes: Any, count: int, **options: Any) -> Session:
-    """Later values change nothing."""
+    """Return a session with ``count`` complete runs."""
     session = Session.create(None, axes, key=0, objective="maximise y", constraints=["c <= 0.5"], **options)
     for _ in range(count):
         ticket = session.ask()
