@@ -62,8 +62,9 @@ if TYPE_CHECKING:
     from jaxbandit.session import forecast as forecast
     from jaxbandit.session import optimise as optimise
     from jaxbandit.session import optuna as optuna
+    from jaxbandit.session import sklearn as sklearn
 
-# These modules need optax, or the extras ``study`` and ``optuna``. Their names stand here so that a misspelt name loads no module.
+# These modules need optax or extras: ``study``, ``optuna``, ``sklearn``. Their names stand here so that a misspelt name loads no module.
 LATER = {
     "gradients": "Candidate Estimate Replay SmoothedLoss SubjectTo Tuned best_feasible descend hard_violation logarithms positive_regret"
     " regret regret_and_violation replay",
@@ -71,10 +72,12 @@ LATER = {
     "report": "comparison html plots session statistics style tables watching",
     "session": "Axis CannotRecord DamagedSession DeclaredInfeasible Forecast Model ModelCheck Optimised Reason Recommendation Session"
     " SessionError SessionInUse Settled Settlement Specification Ticket forecast optimise read_toml",
-    "study": "BatchFailed CannotWrite CheckpointMismatch DirectoryInUse ExistingOutput HeldDirectory Keep Model Parser Plan Policy Progress"
-    " Reporter Run Study TaskFailed WorkerMismatch WorkersLost audit compile_quickly connected ended flags_in_words forget from_table"
-    " from_toml grid hold_directory interrupted made_before make_plan own_algorithm prepare_directory prepare_file read_results rerun"
-    " run_study spread sweeps_without_effect to_dataframe tune use_all_cores write_results write_whole",
+    "sklearn": "SearchCV",
+    "study": "BatchFailed CannotWrite CheckpointMismatch DirectoryInUse ExistingOutput HeldDirectory Keep Model Parser Plan Policy"
+    " Progress Reporter Run Study TaskFailed Verification WorkerMismatch WorkersLost audit bundle compile_quickly connected"
+    " ended flags_in_words forget from_table from_toml grid hold_directory interrupted made_before make_plan own_algorithm"
+    " prepare_directory prepare_file read_results rerun run_study spread sweeps_without_effect to_dataframe tune"
+    " use_all_cores verify write_results write_whole",
     "testing": "check_algorithm check_delay check_kernel check_plot check_policy check_problem",
 }
 FROM = dict.fromkeys(("Session", "Settled", "forecast", "optimise"), "session") | {
@@ -91,5 +94,5 @@ def __getattr__(name: str) -> Any:
     if name in FROM:
         return getattr(importlib.import_module(f"jaxbandit.{FROM[name]}"), name)
     if name in LATER:
-        return importlib.import_module("jaxbandit.session.optuna" if name == "optuna" else f"jaxbandit.{name}")
+        return importlib.import_module(f"jaxbandit.{'session.' if name in ('optuna', 'sklearn') else ''}{name}")
     return missing(__name__, __dir__(), WITHIN)(name)

@@ -14,6 +14,7 @@ from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
+from skeletons import Skeletons
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -173,14 +174,30 @@ def _keep_outputs(app: Sphinx) -> None:
     app.env.mystnb_config = app.env.mystnb_config.copy(output_folder=str(app.doctreedir / "outputs"))
 
 
+def _write_contents(app: Sphinx, exception: Exception | None) -> None:
+    """Write ``llms.txt``: every page of the side bar with its address and its first paragraph."""
+    if exception is not None or app.builder.format != "html":
+        return
+    includes = app.env.toctree_includes
+    names = [*includes["index"], *(name for names in includes.values() for name in names)]
+    lines = []
+    for name in ["index", *dict.fromkeys(names)]:
+        paragraph = next(iter(app.env.get_doctree(name).findall(nodes.paragraph)), None)
+        words = "" if paragraph is None else f": {' '.join(paragraph.astext().split())}"
+        lines.append(f"- [{app.env.titles[name].astext()}]({app.builder.get_target_uri(name)}){words}")
+    (app.outdir / "llms.txt").write_text("\n".join([f"# {app.config.project}", "", *lines, ""]))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the parts with Sphinx."""
     inline, block = (lambda writer, node, display=display: _formula(writer, node, display) for display in ("inline", "block"))
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     app.connect("builder-inited", _keep_outputs, priority=900)  # after myst_nb
     app.add_directive("public", Public)
+    app.add_directive("skeletons", Skeletons)
     app.connect("autodoc-process-docstring", _say_fields, priority=900)  # after napoleon
     app.connect("missing-reference", _resolve)
     app.connect("env-check-consistency", _check_coverage)
+    app.connect("build-finished", _write_contents)
     app.connect("build-finished", _fail_on_warnings)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

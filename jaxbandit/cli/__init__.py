@@ -45,9 +45,9 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"jaxbandit {__version__}, JAX {jax.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, handler: Callable[[argparse.Namespace], None], words: str, **options: Any) -> argparse.ArgumentParser:
+    def command(name: str, handler: Callable[[argparse.Namespace], int | None], words: str, **options: Any) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=words, **options)
-        if name in ("run", "rerun", "cite"):
+        if name in ("run", "rerun", "bundle", "verify", "cite"):
             words = "a file of your own classes, which the study names; its code is run"
             added.add_argument("--with", dest="own", metavar="FILE.py", action="append", default=[], help=words)
         added.set_defaults(handler=handler)
@@ -90,6 +90,14 @@ def parser() -> Parser:
     reported.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
     watching = command("watch", watch_study, "keep a page of a study (DIR/report.html) while it runs elsewhere; its report at the end")
     watching.add_argument("directory", type=Path, metavar="DIR")
+    packing = command("bundle", bundle_study, "pack the results of a study with all that checks them into a zip file")
+    packing.add_argument("directory", type=Path, metavar="DIR")
+    packing.add_argument("file", type=Path, metavar="FILE.zip")
+    words = "a further file, such as STUDY.toml or a script; several --add add several"
+    packing.add_argument("--add", type=Path, metavar="FILE", action="append", default=[], help=words)
+    packing.add_argument("--force", action="store_true", help="replace a file that is there")
+    verifying = command("verify", verify_bundle, "play the study of a bundle again, and compare all bits")
+    verifying.add_argument("file", type=Path, metavar="FILE.zip")
     cited = command("cite", print_citations, "BibTeX of what a study uses: its algorithms' papers, and jaxbandit")
     cited.add_argument("file", type=Path, metavar="FILE", help="a study file (STUDY.toml) or results")
     add_session_commands(command("session", session, "a real experiment: ask for points, tell what was measured"))
@@ -107,14 +115,16 @@ def parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return the exit status.
 
-    It is 1 for failed output or lack of memory, 2 for arguments that cannot be used, and 3 for workers that are lost or fail.
+    It is 1 for failed output, lack of memory or a bundle that differs, 2 for arguments that cannot be used, and 3 for workers that are
+    lost or fail.
     """
 
-    def command() -> None:
+    def command() -> int | None:
         args = parser().parse_args(argv)
         for file in vars(args).get("own", ()):
             load(file)
-        args.handler(args)
+        status: int | None = args.handler(args)
+        return status
 
     return ended(
         command,
@@ -269,6 +279,28 @@ def watch_study(args: argparse.Namespace) -> None:
     # Ctrl-C is how a user stops watching.
     with contextlib.suppress(KeyboardInterrupt):
         watch(args.directory, say=partial(print, flush=True))
+
+
+def bundle_study(args: argparse.Namespace) -> None:
+    """Pack a study into a zip file: the command ``bundle``."""
+    from jaxbandit.study import bundle
+
+    print(f"wrote {bundle(args.directory, args.file, scripts=[*args.add, *args.own], force=args.force)}")
+
+
+def verify_bundle(args: argparse.Namespace) -> int:
+    """Return 1 if a bundle's rerun differs: the command ``verify``."""
+    from jaxbandit.study import verify
+
+    enable_cache()
+    compared = verify(args.file)
+    for one in compared:
+        words = f"{one.share:.1%} of the trials differ, by up to {one.largest:.3g} of the largest number"
+        print(f"{one.name}: {'the same bits' if one.equal else words}")
+    if all(one.equal for one in compared):
+        return 0
+    print("Another machine or version rounds otherwise: requirements.txt of the bundle has its versions, results.nc its kind of device.")
+    return 1
 
 
 def print_citations(args: argparse.Namespace) -> None:

@@ -84,7 +84,8 @@ class Learner:
     def tell(self, state: LearnerState, point: Array, values: Array) -> LearnerState:
         """Return the state conditioned on the values at a point.
 
-        They are ``[1 + m]``, the reward first. Under ``jit`` a value that is not finite sets the bit ``NONFINITE_FEEDBACK``, and outside it raises ``InvalidArgument``.
+        They are ``[1 + m]``, the reward first. Under ``jit`` a value that is not finite sets the bit ``NONFINITE_FEEDBACK``, and outside
+        it raises ``InvalidArgument``.
         """
         values = jnp.asarray(values, self.arena.dtype)
         if values.shape != (self.arena.constraints + 1,):

@@ -11,6 +11,7 @@ from jaxbandit.host.executors import TaskFailed, WorkerMismatch, WorkersLost, co
 from jaxbandit.host.files import CannotWrite, ExistingOutput, ended, prepare_directory, prepare_file, write_whole
 from jaxbandit.results.dataset import flags_in_words, sweeps_without_effect, to_dataframe
 from jaxbandit.results.files import read_results, write_results
+from jaxbandit.study.bundle import Verification, bundle, verify
 from jaxbandit.study.catalogue import own_algorithm
 from jaxbandit.study.files import CheckpointMismatch, DirectoryInUse, HeldDirectory, hold_directory, interrupted
 from jaxbandit.study.plan import Plan, make_plan
@@ -24,7 +25,7 @@ from jaxbandit.study.tuning import tune
 
 __all__ = ["BatchFailed", "CannotWrite", "CheckpointMismatch", "DirectoryInUse", "ExistingOutput", "HeldDirectory", "Keep", "Model"]
 __all__ += ["Parser", "Plan", "Policy", "Progress", "Reporter", "Run", "Study", "TaskFailed", "WorkerMismatch", "WorkersLost"]
-__all__ += ["audit", "compile_quickly", "connected", "ended", "flags_in_words", "forget", "from_table"]
+__all__ += ["Verification", "audit", "bundle", "compile_quickly", "connected", "ended", "flags_in_words", "forget", "from_table"]
 __all__ += [
     "from_toml",
     "grid",
@@ -37,5 +38,5 @@ __all__ += [
     "prepare_file",
 ]
 __all__ += ["read_results", "rerun", "run_study", "spread", "sweeps_without_effect", "to_dataframe", "tune", "use_all_cores"]
-__all__ += ["write_results", "write_whole"]
+__all__ += ["verify", "write_results", "write_whole"]
 __dir__ = __all__.copy

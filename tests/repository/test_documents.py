@@ -35,6 +35,7 @@ REPLACED = {
 RECOMMENDED = r"Recommendation\(index=\d+, point=\{'"
 PRINTED = {
     "pages/boxes": r"^Certificate\(value=.*\(20, 8, 3\)",
+    "pages/coming_from": r"^\{'ccp_alpha': .*\} 0\.\d+\n\[0 0 0\]",
     "pages/delays": r"^0\.\d+\n$",
     "pages/derivatives": r"'penalty_growth': .* wins -?\d+\.\d+ a round, 95% interval \(",
     "pages/figures": r"^$",

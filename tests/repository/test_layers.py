@@ -47,7 +47,7 @@ TOPS = {"report", "cli", "__main__"}
 # The package's own __init__ imports no higher floor, so higher floors may import the package.
 GATHERED = FLOOR["engine"]
 # The package loads these modules when asked for, as test_public_api sees.
-FOR_TYPES = [f"jaxbandit.{name}" for name in (*jaxbandit.LATER, *jaxbandit.FROM.values(), "session.optuna")]
+FOR_TYPES = [f"jaxbandit.{name}" for name in (*jaxbandit.LATER, *jaxbandit.FROM.values(), "session.optuna", "session.sklearn")]
 
 
 def module_name(path, root=ROOT.parent):

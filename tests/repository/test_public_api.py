@@ -87,9 +87,9 @@ def test_import_takes_less_than_a_second_of_its_own(loaded):
     assert loaded["seconds"] < 1.0
 
 
-@pytest.mark.parametrize("name", ["gradients", "optuna", "report", "session", "study", "report.plots", "report.tables"])
+@pytest.mark.parametrize("name", ["gradients", "optuna", "report", "sklearn", "session", "study", "report.plots", "report.tables"])
 def test_modules_are_loaded_when_they_are_asked_for(name):
-    place = "jaxbandit.session.optuna" if name == "optuna" else f"jaxbandit.{name}"
+    place = f"jaxbandit.session.{name}" if name in ("optuna", "sklearn") else f"jaxbandit.{name}"
     load(place)
     found = jaxbandit
     for word in name.split("."):
@@ -119,7 +119,7 @@ def test_import_starts_no_device(loaded):
 
 def load(name):
     if any(name == root or name.startswith(root + ".") for root in OPTIONAL):
-        for needed in ("xarray", "matplotlib", *(["optuna"] if name == "jaxbandit.session.optuna" else [])):
+        for needed in ("xarray", "matplotlib", *(word for word in ("optuna", "sklearn") if name == f"jaxbandit.session.{word}")):
             pytest.importorskip(needed)
     return importlib.import_module(name)
 
@@ -187,6 +187,7 @@ def test_golden_signatures(golden):
     """Every public name, how it is called, and its methods."""
     load("jaxbandit.report")
     load("jaxbandit.session.optuna")
+    load("jaxbandit.session.sklearn")
     golden("public").check_whole(signatures())
 
 
