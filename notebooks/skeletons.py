@@ -23,7 +23,7 @@ INPUTS = {
     "ranges": ("x, y", 'axes = {"x": (0.0, 10.0), "y": jb.domains.log(1e-4, 1e-1)}', '{"reward": -((x - 3) ** 2) - y}', "", ("5", "8")),
     "steps": (
         "x, y",
-        'axes = [\n    Axis.between("x", 0, 10, 21),\n    Axis("y", ("red", "green", "blue")),\n]',
+        'axes = [\n    Axis.between("x", 0, 10, 21),\n    Axis.of_categories("y", ["red", "green", "blue"]),\n]',
         '{"reward": -((x - 3) ** 2) + (y == "red")}',
         "",
         ("5", "8"),
@@ -61,7 +61,7 @@ def skeleton(values: str, inputs: str, limit: str, fails: str, flight: str) -> s
         caught = ", catch=RuntimeError" if failing else ""
         lines += [f'found = jb.optimise(run, axes, evaluations=40{caught}, directory="runs", **goals)', "print(found)"]
     elif by_function:
-        lines += ['with jb.Session.create("runs", axes, **goals) as session, ThreadPoolExecutor(4) as pool:']
+        lines += ['with jb.Session.create("runs", axes, key=0, **goals) as session, ThreadPoolExecutor(4) as pool:']
         told = "session.tell(ticket, future.result())"
         tell = [told] if not failing else ["try:", f"    {told}", "except RuntimeError:", "    session.tell(ticket, failed=True)"]
         body = f"""\
@@ -78,7 +78,7 @@ print(session.recommend())"""
         lines += [textwrap.indent(body, "    ")]
     else:
         asked = "session.ask(4)" if pooled else "[session.ask()]"
-        lines += ['with jb.Session.create("runs", axes, **goals) as session:', f"    for ticket in {asked}:", "        print(ticket)", ""]
+        lines += ['with jb.Session.create("runs", axes, key=0, **goals) as session:', f"    for ticket in {asked}:", "        print(ticket)", ""]
         told = '{"reward": 1.2, "cost": 3.4}' if limit == "yes" else '{"reward": 1.2}'
         lines += ["# Days later, by the number of the ticket, and then ask again:", 'with jb.Session.open("runs") as session:']
         lines += [f"    session.tell(1, {told})"]

@@ -18,7 +18,7 @@ kernel = {type = "SquaredExponential", length_scale = 1.0}
 noise_variance = 0.05
 [problem.sine]
 type = "sine"
-points_per_axis = 8
+points_per_axis = 10
 [algorithm.rpol]
 type = "Rpol"
 """
