@@ -78,7 +78,8 @@ print(session.recommend())"""
         lines += [textwrap.indent(body, "    ")]
     else:
         asked = "session.ask(4)" if pooled else "[session.ask()]"
-        lines += ['with jb.Session.create("runs", axes, key=0, **goals) as session:', f"    for ticket in {asked}:", "        print(ticket)", ""]
+        lines += ['with jb.Session.create("runs", axes, key=0, **goals) as session:']
+        lines += [f"    for ticket in {asked}:", "        print(ticket)", ""]
         told = '{"reward": 1.2, "cost": 3.4}' if limit == "yes" else '{"reward": 1.2}'
         lines += ["# Days later, by the number of the ticket, and then ask again:", 'with jb.Session.open("runs") as session:']
         lines += [f"    session.tell(1, {told})"]
