@@ -9,9 +9,12 @@ from jaxbandit.algorithms.baselines import ConstrainedThompson as ConstrainedTho
 from jaxbandit.algorithms.baselines import Oracle as Oracle
 from jaxbandit.algorithms.baselines import RandomSearch as RandomSearch
 from jaxbandit.algorithms.bpe import Bpe as Bpe
+from jaxbandit.algorithms.csafeopt import CSafeOpt as CSafeOpt
 from jaxbandit.algorithms.duals import Cbo as Cbo
 from jaxbandit.algorithms.duals import PrimalDual as PrimalDual
 from jaxbandit.algorithms.duals import Scgp as Scgp
+from jaxbandit.algorithms.goose import Goose as Goose
+from jaxbandit.algorithms.msafeopt import MSafeOpt as MSafeOpt
 from jaxbandit.algorithms.oco import Oco as Oco
 from jaxbandit.algorithms.penalty_epochs import Se2 as Se2
 from jaxbandit.algorithms.penalty_epochs import Se3 as Se3

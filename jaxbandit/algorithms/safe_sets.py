@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation, Seen, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Indices, Key, PerConstraint, Scalar
 from jaxbandit.core.doors import either
@@ -18,7 +18,7 @@ from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.numerics.ties import draw_uniformly, pick, restricted_to, tie_share
 from jaxbandit.rules.estimators import Bounds
-from jaxbandit.rules.safety import Expansion, Intervals, intervals, maximisers
+from jaxbandit.rules.safety import Confidence, Expansion, Intervals, SafeSet, intervals, maximisers
 from jaxbandit.surrogates import Belief
 
 at_least_one = vector("the number of a point each")
@@ -32,31 +32,35 @@ PATIENCE = 30
 
 @pytree
 class SafeState(BeliefState):
-    """State with seeds and past certifications."""
+    """State with seeds, past certifications and the rule's memory."""
 
     seeds: Array  # [M]
     certified: Array  # [] any point so far
     still: Array  # [] int32, rounds at seeds
+    memory: Any
 
 
 @pytree
 class Safe(Algorithm[SafeState]):
     """Abstract base of algorithms that choose seeds and certified points.
 
-    A point is certified if ``UCB_gj(x) <= 0`` for every ``j`` by the values that have arrived, whatever a policy believes about missing
-    values. When no point is certified any more, the safe set is the seeds and the trial is flagged. A seed with ``LCB_gj > 0`` for some
-    ``j`` flags the trial and leaves the safe set, unless the set would be empty. A trial is also flagged when the set stands still: no
-    point beyond the seeds is certified, and either ``PATIENCE`` rounds passed like this or, for at most ``MOST_EXAMINED`` seeds, no seed
-    could certify a point if its lower bounds were observed there another ``OFTEN`` times. A seed outside the domain fails the trial.
+    The rule ``safety`` certifies points. By default a point is certified if ``UCB_gj(x) <= 0`` for every ``j`` by the values that have
+    arrived, whatever a policy believes about missing values. When no point is certified any more, the safe set is the seeds and the trial
+    is flagged. A seed that the rule calls unsafe, by default with ``LCB_gj > 0`` for some ``j``, flags the trial and leaves the safe set,
+    unless the set would be empty. A trial is also flagged when the set stands still: no point beyond the seeds is certified, and either
+    ``PATIENCE`` rounds passed like this or, for at most ``MOST_EXAMINED`` seeds, no seed could certify a point if its lower bounds were
+    observed there another ``OFTEN`` times. A seed outside the domain fails the trial.
 
     Attributes:
       allowed: ``[M]`` booleans, the points that may be certified; default all. It does not exclude seeds.
+      safety: rule of :mod:`jaxbandit.safety` that certifies points; default by confidence bounds.
     """
 
     estimator: Bounds = Bounds()
     seeds: Annotated[Indices, points, at_least_one, Letter("seeds")] | None = None
     count: Annotated[int, how_many_points(), Letter("count")] | None = static(default=None)
     allowed: Annotated[Array, mask] | None = None
+    safety: SafeSet = Confidence()
 
     @property
     def traits(self) -> Traits:
@@ -70,14 +74,23 @@ class Safe(Algorithm[SafeState]):
                 ' a study informed = {type = "SafestSeeds"}',
             )
             lacks += "; count=n takes the n points that the model believes safest, which guarantees nothing"
-        return Traits(certifies=True, seeds=self.seeds, lacks=lacks)
+        return Traits(certifies=True, seeds=self.seeds, lacks=lacks, joint_arrival=self.safety.joint_arrival)
 
     def init(self, arena: Arena) -> SafeState:
         # A rule that sets facts while a trial is traced may have set no seeds.
         if lacks := self.traits.lacks:
             raise InvalidArgument(lacks)
         mask = jnp.zeros((arena.size,), bool) if self.seeds is None else _mask(jnp.asarray(self.seeds), arena.size)
-        return SafeState(posterior=arena.surrogate.init(), seeds=mask, certified=jnp.asarray(False), still=jnp.int32(0))
+        memory = self.safety.start(arena.domain, arena.constraints, arena.horizon, arena.dtype)
+        return SafeState(posterior=arena.surrogate.init(), seeds=mask, certified=jnp.asarray(False), still=jnp.int32(0), memory=memory)
+
+    def learn(self, arena: Arena, state: SafeState, observation: Seen) -> SafeState:
+        state = super().learn(arena, state, observation)
+        return replace(state, memory=self.safety.learn(state.memory, arena.domain, *_costs(observation)))
+
+    def update(self, arena: Arena, state: SafeState, observation: Seen, t: Array) -> SafeState:
+        state = super().update(arena, state, observation, t)
+        return replace(state, memory=self.safety.count(state.memory, *_costs(observation)[1:]))
 
     @abc.abstractmethod
     def choose(self, arena: Arena, state: SafeState, belief: Belief, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
@@ -85,27 +98,29 @@ class Safe(Algorithm[SafeState]):
 
     def select(self, arena: Arena, state: SafeState, t: Array, key: Key) -> tuple[Decision, SafeState]:
         belief = arena.belief(state)
-        known = intervals(arena.surrogate.model, belief, self.estimator, t, key)
-        seeds, certified = state.seeds, known.worst <= 0
+        # The model of the belief has the hyper-parameters that are fitted.
+        verdict = self.safety.judge(state.memory, intervals(belief.model, belief, self.estimator, t, key), arena.domain)
+        seeds, certified, known = state.seeds, verdict.certified, verdict.known
         if self.allowed is not None:
             certified = certified & jnp.asarray(self.allowed)
         some, raised = jnp.any(certified), dict[Status, Array]()
-        raised[Status.SAFE_SET_EMPTIED] = state.certified & ~some
+        raised[Status.SAFE_SET_EMPTIED] = state.certified & ~some & ~jnp.asarray(verdict.resting)
         if self.seeds is None and self.count is not None:
             # Use the policy's own intervals, because before round 1 many points differ by rounding alone.
             believed = jax.lax.top_k(-jnp.max(known.upper[1:], axis=0, initial=-jnp.inf), self.count)[1]
             seeds = jnp.where(t == 1, _mask(believed, arena.size), seeds)
             raised[Status.SEEDS_UNCERTAIN] = (t == 1) & ~jnp.all(certified[believed])
-        unsafe = seeds & known.is_violated
+        unsafe = seeds & verdict.violated
         trusted = seeds & ~unsafe
         raised[Status.SEED_UNSAFE] = jnp.any(unsafe)
         raised[Status.NO_SAFE_POINT] = jnp.any(unsafe) & ~some & ~jnp.any(trusted)
-        is_at_seeds = jnp.any(trusted) & ~jnp.any(certified & ~seeds) & ~jnp.all(trusted)
+        is_at_seeds = jnp.any(trusted) & ~jnp.any(certified & ~seeds) & ~jnp.all(trusted) & ~jnp.asarray(verdict.resting)
         still, could_leave = jnp.where(is_at_seeds, state.still + 1, 0), jnp.asarray(True)
         own = self.count or 0 if self.seeds is None else len(jnp.asarray(self.seeds))
         if 0 < own <= MOST_EXAMINED:
             places = jax.lax.top_k(trusted.astype(known.sd.dtype), min(own, arena.size))[1]
-            expands = Expansion(often=OFTEN).expands(arena.surrogate.model, belief, known, certified | trusted, places)
+            expansion = self.safety.expansion(Expansion(often=OFTEN))
+            expands = expansion.expands(belief.model, belief, known, certified | trusted, places)
             could_leave = jnp.any(expands & trusted[places])
         raised[Status.SAFE_SET_STILL] = is_at_seeds & (~could_leave | (still > PATIENCE))
         trusted = jnp.where(raised[Status.NO_SAFE_POINT], seeds, trusted)
@@ -114,6 +129,14 @@ class Safe(Algorithm[SafeState]):
         index = self.choose(arena, replace(state, seeds=trusted), belief, known, safe, t, key)
         after = replace(state, seeds=seeds, certified=state.certified | some, still=still)
         return Decision(index=index, widths=known.widths, flags=flags), after
+
+
+def _costs(observation: Seen) -> tuple[Array, Array, Array]:
+    """Return points ``[n]``, their costs ``[n, m]``, and which are observed."""
+    if isinstance(observation, Observation):
+        costs = observation.values[None, 1:]
+        return jnp.asarray(observation.index)[None], costs, jnp.ones(costs.shape, bool)
+    return observation.indices, observation.values[:, 1:], observation.present[:, 1:]
 
 
 def _mask(seeds: Array, size: int) -> Array:
@@ -147,6 +170,8 @@ class SafeOpt(Safe):
         initial design. There is no guarantee that they are safe. A trial is flagged if one of them was not certified.
       together: whether one point outside must satisfy all constraints, see :class:`~jaxbandit.safety.Expansion`.
       allowed: ``[M]`` booleans, the points that may be certified; default all. A session's ``max_step`` sets it.
+      safety: rule of :mod:`jaxbandit.safety` that certifies points, such as ``safety.Lipschitz(constant, noise_bound)``; default by
+        confidence bounds.
     """
 
     name: ClassVar[str] = "safeopt"
@@ -161,8 +186,8 @@ class SafeOpt(Safe):
         # Only an expander whose interval is wider than every maximiser's can be chosen.
         wider = known.size * (1 - tie_share(known.size.dtype)) > jnp.max(jnp.where(promising, known.size, -jnp.inf))
         candidates = safe & wider & jnp.any(known.sd > self.threshold, axis=0)
-        expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
-        widest = expansion.widest(arena.surrogate.model, belief, known, safe, candidates)
+        expansion = self.safety.expansion(Expansion(lipschitz=self.lipschitz, together=self.together))
+        widest = expansion.widest(belief.model, belief, known, safe, candidates)
         chosen = promising | (jnp.arange(arena.size, dtype=jnp.int32) == widest)
         return pick(restricted_to(chosen, known.size))
 
@@ -181,7 +206,7 @@ class StageOpt(Safe):
 
     Attributes:
       exploration: ``T_0 >= 0`` rounds.
-      estimator, seeds, lipschitz, count, together, allowed: as in :class:`~jaxbandit.SafeOpt`.
+      estimator, seeds, lipschitz, count, together, allowed, safety: as in :class:`~jaxbandit.SafeOpt`.
     """
 
     name: ClassVar[str] = "stageopt"
@@ -193,9 +218,9 @@ class StageOpt(Safe):
 
     def choose(self, arena: Arena, state: SafeState, belief: Belief, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
         exploring = jnp.asarray(t, known.sd.dtype) <= self.exploration
-        expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
+        expansion = self.safety.expansion(Expansion(lipschitz=self.lipschitz, together=self.together))
         # The second stage has no candidates to examine, so it costs no matrix product.
-        widest = expansion.widest(arena.surrogate.model, belief, known, safe, safe & exploring)
+        widest = expansion.widest(belief.model, belief, known, safe, safe & exploring)
         expander = jnp.arange(arena.size, dtype=jnp.int32) == widest
         allowed = jnp.where(jnp.any(expander), expander, maximisers(known, safe))
         return pick(jnp.where(exploring, restricted_to(allowed, known.size), restricted_to(safe, known.upper[0])))
@@ -211,7 +236,7 @@ class SgpUcb(Safe):
 
     Attributes:
       warm_up: ``T' >= 0`` rounds.
-      estimator, seeds, count, allowed: as in :class:`~jaxbandit.SafeOpt`.
+      estimator, seeds, count, allowed, safety: as in :class:`~jaxbandit.SafeOpt`.
     """
 
     name: ClassVar[str] = "sgpucb"

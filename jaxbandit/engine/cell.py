@@ -30,6 +30,7 @@ from jaxbandit.fused.plan import FAST_DEVICES, WORTHWHILE_TRIAL_ROUNDS, FusedKer
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
 from jaxbandit.results.dataset import output_names
+from jaxbandit.rules.widths import Width
 from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Surrogate
 from jaxbandit.surrogates.boxes.pool import ROOM_STEP
 from jaxbandit.surrogates.rows import RowCache
@@ -271,6 +272,10 @@ def check_run(
                 " does not give; wrap it by full_information"
             )
         algorithm.validate(None, problem.outputs, size, axes)
+        for width in jax.tree.leaves(algorithm, is_leaf=lambda part: isinstance(part, Width)):
+            if isinstance(width, Width):
+                for model in distinct:
+                    width.check_noise(model.noise_variance)
         if informed is None and (lacks := algorithm.traits.lacks):
             raise checks.InvalidArgument(lacks)
         if isinstance(problem.domain, Box) and not algorithm.on_boxes:

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Array, Declared, PerFunction, checked
+from jaxbandit.core.declare import Array, Declared, PerFunction, Table, checked
 from jaxbandit.core.fields import between, finite_numbers, function, nonnegative, numbers, of_class, positive, whole
 from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import pytree, replace, static
 
-__all__ = ["Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
+__all__ = ["Censored", "Custom", "ImprovedGPUCB", "RealBeta", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
 __dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)
 
@@ -33,6 +33,9 @@ class Width(Declared, abc.ABC):
     @abc.abstractmethod
     def __call__(self, t: Array, gain: Array) -> Array:
         """Return ``beta_t [...]`` in round ``t []``, given each function's ``gain [...]``."""
+
+    def check_noise(self, noise_variance: Table) -> None:
+        """Raise ``InvalidArgument`` unless the width fits the model's noise variances."""
 
 
 WidthLike: TypeAlias = Annotated[PerFunction, positive] | Width
@@ -63,6 +66,42 @@ class ImprovedGPUCB(Width):
         given = (self.norm_bound, self.noise_scale, self.delta, self.union)
         norm_bound, noise_scale, delta, union = (jnp.asarray(value, gain.dtype) for value in given)
         return norm_bound + noise_scale * jnp.sqrt(2 * (gain + 1 + jnp.log(union / delta)))
+
+
+@pytree
+class RealBeta(Width):
+    """Width of Real-beta-SafeOpt (Fiedler et al. 2024), computed from the data.
+
+    It is ``B + R / sqrt(lambda) sqrt(2 factor gain + 2 ln(1 / delta))`` with ``gain = 1/2 ln det(I + K / lambda)``. The bound holds if
+    ``lambda`` is the noise variance of the model itself; a run with another one is refused.
+
+    Attributes:
+      norm_bound: ``B > 0``, bound on the function's RKHS norm.
+      noise_scale: ``R > 0``, sub-Gaussian scale of the noise.
+      delta: failure probability in (0, 1).
+      regulariser: ``lambda > 0``, the noise variance of the model.
+      factor: 1 for the tight bound, 2 for the authors' final code, ``>= 1``.
+    """
+
+    papers: ClassVar[Mapping[str, str]] = {"fiedler2024": "Real-beta-SafeOpt"}
+    norm_bound: Annotated[PerFunction, positive] = 1.0
+    noise_scale: Annotated[PerFunction, positive] = 1.0
+    delta: Annotated[PerFunction, between(0, 1, open_high=True)] = 0.1
+    regulariser: Annotated[PerFunction, positive] = 1.0
+    factor: Annotated[PerFunction, between(1, float("inf"), open_low=False, open_high=True)] = 1.0
+
+    def __call__(self, t: Array, gain: Array) -> Array:
+        given = (self.norm_bound, self.noise_scale, self.delta, self.regulariser, self.factor)
+        norm_bound, noise_scale, delta, regulariser, factor = (jnp.asarray(value, gain.dtype) for value in given)
+        return norm_bound + noise_scale / jnp.sqrt(regulariser) * jnp.sqrt(2 * (factor * gain - jnp.log(delta)))
+
+    def check_noise(self, noise_variance: Table) -> None:
+        if checks.is_traced((self.regulariser, noise_variance)):
+            return
+        assumed, true = np.ravel(np.asarray(self.regulariser, np.float64)), np.unique(np.asarray(noise_variance, np.float64))
+        if not np.all(np.any(np.isclose(assumed[:, None], true[None], rtol=1e-3, atol=0), axis=1)):
+            words = f"must be the noise variance of the model, {checks.short(true)}, for the bound holds for one lambda in both"
+            raise checks.InvalidArgument(f"RealBeta.regulariser: {words}, got {checks.short(self.regulariser)}")
 
 
 @pytree
@@ -164,6 +203,6 @@ def evaluate(
 
 def with_noise(width: WidthLike, factor: Array) -> WidthLike:
     """Return ``width`` with its noise term, if any, scaled by ``factor``."""
-    if isinstance(width, ImprovedGPUCB):
+    if isinstance(width, ImprovedGPUCB | RealBeta):
         return replace(width, noise_scale=jnp.asarray(width.noise_scale, factor.dtype) * factor)
     return width

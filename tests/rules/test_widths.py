@@ -42,6 +42,12 @@ SCHEDULES = {
         widths.ImprovedGPUCB(norm_bound=np.array([1.0, 2.0, 3.0]), noise_scale=np.array([0.1, 0.2, 0.3])),
         lambda t, gain: np.array([1.0, 2.0, 3.0]) + np.array([0.1, 0.2, 0.3]) * np.sqrt(2 * (gain + 1 + np.log(20))),
     ),
+    "theory by the data": (widths.RealBeta(), lambda t, gain: 1 + np.sqrt(2 * gain + 2 * np.log(10))),
+    "theory by the data, as in the authors' code": (
+        widths.RealBeta(norm_bound=2.0, noise_scale=0.3, delta=0.05, regulariser=0.04, factor=2.0),
+        # sqrt(2 ln det(K / lambda + I) + 2 ln(1 / delta)) with ln det = 2 gain
+        lambda t, gain: 2 + 0.3 / np.sqrt(0.04) * np.sqrt(2 * (2 * gain) + 2 * np.log(1 / 0.05)),
+    ),
     "square root of log": (widths.SqrtLog(a=2.0, b=5.0), lambda t, gain: np.full(3, np.sqrt(2 * np.log(5 * t)))),
     "square root of log, defaults": (widths.SqrtLog(), lambda t, gain: np.full(3, np.sqrt(2 * np.log(2 * t)))),
     "custom": (widths.Custom(function=lambda t, gain: 1 + gain * gain), lambda t, gain: 1 + gain**2),
@@ -103,6 +109,24 @@ def test_theory_widths_grow_with_gain_bound_and_confidence(gain, more, delta, bo
     assert beta(gain + more, delta, bound) > width
     assert beta(gain, delta / 2, bound) > width
     assert beta(gain, delta, bound + more) > width
+
+
+def test_the_width_by_the_data_is_below_improved_gp_ucb_and_has_the_models_noise():
+    given = {"norm_bound": 1.5, "noise_scale": 0.2, "delta": 0.05}
+    own, improved = evaluated(widths.RealBeta(**given)), evaluated(widths.ImprovedGPUCB(**given, union=1.0))
+    assert np.all(own < improved)
+    domain = domains.grid([0.0], [1.0], 5)
+    problem = jaxbandit.problems.from_tables(domain, np.arange(5.0), -np.ones((1, 5)), noise=jaxbandit.problems.Gaussian(variance=0.04))
+
+    def run(regulariser):
+        model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.04, outputs=2)
+        bounds = Bounds(reward_width=widths.RealBeta(**given, regulariser=regulariser), cost_width=2.0)
+        algorithm = jaxbandit.Anytime(algorithm=jaxbandit.SafeOpt(estimator=bounds, seeds=[0]))
+        return jaxbandit.simulate(problem, algorithm, model, horizon=2, key=0)
+
+    with pytest.raises(jaxbandit.InvalidArgument, match=r"RealBeta\.regulariser: must be the noise variance of the model, 0\.04.*got 1\.0"):
+        run(1.0)
+    assert run(0.04).widths[0, 0, 0] == pytest.approx(1.5 + np.sqrt(2 * np.log(20)), rel=1e-6)
 
 
 def test_widths_are_leaves_to_sweep():
