@@ -25,7 +25,7 @@ from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import canonicalise, pytree, replace, static
 from jaxbandit.core.status import Status, explain
 from jaxbandit.core.sweep import Sweep, sweep
-from jaxbandit.engine import Informed, InitialDesign, Learner, LearnerState, Trajectory, informed, simulate
+from jaxbandit.engine import Informed, InitialDesign, Learner, LearnerState, SafetyTable, Trajectory, certify, informed, simulate
 from jaxbandit.host.cache import enable_cache
 from jaxbandit.results import metrics
 from jaxbandit.rules import consensus, estimators, penalties, safety, widths
@@ -39,12 +39,14 @@ __all__ = [
     "InvalidArgument",
     "Learner",
     "LearnerState",
+    "SafetyTable",
     "Status",
     "Sweep",
     "Trajectory",
 ]
 __all__ += ALGORITHMS
-__all__ += ["__version__", "acquisition", "algorithms", "canonicalise", "checks", "consensus", "delays", "domains", "enable_cache"]
+__all__ += ["__version__", "acquisition", "algorithms", "canonicalise", "certify", "checks", "consensus", "delays", "domains"]
+__all__ += ["enable_cache"]
 __all__ += ["estimators", "explain", "feedback", "fields", "fused", "informed", "kernels", "keys", "metrics", "penalties", "problems"]
 __all__ += ["pytree", "ranged", "replace", "safety", "simulate", "static", "status", "surrogate", "surrogates"]
 __all__ += ["Surrogate", "sweep", "widths"]

@@ -132,7 +132,7 @@ class Safe(Algorithm[SafeState]):
 
 
 def _costs(observation: Seen) -> tuple[Array, Array, Array]:
-    """Return points ``[n]``, their costs ``[n, m]``, and which are observed."""
+    """Return points ``[n]``, costs ``[n, m]`` and the mask of observed costs."""
     if isinstance(observation, Observation):
         costs = observation.values[None, 1:]
         return jnp.asarray(observation.index)[None], costs, jnp.ones(costs.shape, bool)

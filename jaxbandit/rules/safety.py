@@ -148,7 +148,7 @@ class Expansion(Declared):
 
 @pytree
 class Verdict:
-    """Judgement of a rule of safe sets on every point in a round."""
+    """Judgement of a rule on every point in a round."""
 
     known: Intervals
     certified: Array  # [M]

@@ -100,7 +100,9 @@ class RealBeta(Width):
             return
         assumed, true = np.ravel(np.asarray(self.regulariser, np.float64)), np.unique(np.asarray(noise_variance, np.float64))
         if not np.all(np.any(np.isclose(assumed[:, None], true[None], rtol=1e-3, atol=0), axis=1)):
-            words = f"must be the noise variance of the model, {checks.short(true)}, for the bound holds for one lambda in both"
+            words = (
+                f"must be the noise variance of the model, {', '.join(f'{value:.6g}' for value in true[:3])}, because lambda is the same"
+            )
             raise checks.InvalidArgument(f"RealBeta.regulariser: {words}, got {checks.short(self.regulariser)}")
 
 

@@ -1,4 +1,4 @@
-"""Safe algorithms with each rule of safe sets, choice by choice, and what the rules promise in every run."""
+"""Safe algorithms with each rule of safe sets, and the rules' promises."""
 
 import functools
 from typing import Any
@@ -18,14 +18,15 @@ from tests.support import steps
 
 SIDE, HORIZON, TRIALS, NOISE, LENGTH_SCALE = 7, 20, 2, 0.02, 0.4
 WIDTHS = estimators.Bounds(reward_width=1.5, cost_width=1.0)
-SEEDS = np.arange(SIDE)  # the least value of the first axis
+# These points have the least value of the first axis.
+SEEDS = np.arange(SIDE)
 BOUND = np.full((2, 1), 0.05)
 CONFORMAL = {"alpha": 0.6, "eta": 0.5, "w_max": 2.0, "w_1": 1.0, "omega": 0.1}
 
 
 @functools.cache
 def problem_of() -> problems.Problem:
-    """Smooth functions whose constraints grow along the first axis, from a safe side of the square."""
+    """Return smooth functions with constraints that grow along the first axis."""
     domain, rng = domains.grid([0.0, 0.0], [1.0, 1.0], SIDE), np.random.default_rng(2)
     points = np.asarray(domain.points)
     tables = gp.random_functions(gp.squared_exponential(points, points, LENGTH_SCALE), 3, rng)
@@ -141,7 +142,7 @@ def test_the_check_sees_another_rule(what: str) -> None:
 
 @jaxbandit.pytree
 class Waves(problems.Family):
-    """A constraint ``sin(w x + p) + c`` of slope at most ``w <= 6``, and a rewarding end."""
+    """Constraints ``sin(w x + p) + c`` of slope at most ``w <= 6``."""
 
     domain: Any
     noise: Any
@@ -156,7 +157,7 @@ class Waves(problems.Family):
 
 @functools.cache
 def unsafe_in_waves(constant: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of the trials with a safe seed chose an unsafe point, and how many points they chose."""
+    """Return unsafe trials with a safe seed, and their numbers of points."""
     domain = domains.grid([0.0], [3.0], 120)
     family = Waves(domain=domain, noise=problems.Uniform(half_width=0.05))
     # The model is sure of wrong things: intervals of the constraint are a hundredth of its deviations.
@@ -180,7 +181,7 @@ def test_a_lipschitz_set_is_safe_whatever_the_model() -> None:
 
 @functools.cache
 def shares(rule: safety.SafeSet, delay: Any = None, policy: Any = None) -> np.ndarray:
-    """Return the share of unsafe rounds in each run on points that are unsafe wherever nothing was measured."""
+    """Return the share of unsafe rounds in each run on trap functions."""
     rng, domain, trials = np.random.default_rng(0), domains.grid([0.0], [1.0], 160), 24
 
     @jaxbandit.pytree
@@ -232,7 +233,9 @@ def test_confidence_bounds_keep_no_share() -> None:
 @pytest.mark.filterwarnings("ignore:simulate")
 def test_late_values_add_a_round_each_to_the_share() -> None:
     late = 5
-    found = shares(safety.Conformal(alpha=0.2, w_max=6.0, w_1=1.0), jaxbandit.delays.Constant(rounds=late), jaxbandit.feedback.Hallucinate())
+    found = shares(
+        safety.Conformal(alpha=0.2, w_max=6.0, w_1=1.0), jaxbandit.delays.Constant(rounds=late), jaxbandit.feedback.Hallucinate()
+    )
     assert 0.1 < found.max() <= 0.2 + late / 150
 
 

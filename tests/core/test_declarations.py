@@ -280,7 +280,7 @@ def test_study_files_can_name_the_packages_classes_of_a_role_that_opted_in() -> 
     }
     # Abstract bases and users' classes are left out.
     assert set(makers(widths.Width, estimators.Distribution)) == {
-        *("Censored", "Custom", "ImprovedGPUCB", "SqrtLog"),
+        *("Censored", "Custom", "ImprovedGPUCB", "RealBeta", "SqrtLog"),
         *("DiscreteGaussian", "DiscreteUniform", "Gaussian"),
     }
     # A new role is not in files by itself.

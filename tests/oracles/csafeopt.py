@@ -1,4 +1,4 @@
-"""CSafeOpt from the formulas of its code: a bonus for uncertain safe points on the reward's upper bound."""
+"""CSafeOpt from the formulas of its code."""
 
 from typing import Any
 

@@ -8,7 +8,8 @@ from tests.oracles import safe_rules
 from tests.oracles.bandit import Model, Record
 from tests.oracles.gaussian_process import Matrix
 
-NEAR = 1e-9  # distances of a grid tie, and the first of them counts
+# Distances of a grid tie, and the first of the tied points counts.
+NEAR = 1e-9
 
 
 def scores(model: Model, record: Record, *, lipschitz: Any = 1.0, epsilon: float = 0.1, **told: Any) -> Matrix:

@@ -20,7 +20,8 @@ def scores(
         beta, sd, score = known.belief.width, known.belief.sd, np.full(len(points), -np.inf)
         best_sure = known.lcb[0][safe].max()
         for x in np.unique(points[:, 1 - axis]):
-            column = np.flatnonzero(points[:, 1 - axis] == x)  # from the least s
+            # The column begins with its least s.
+            column = np.flatnonzero(points[:, 1 - axis] == x)
             here = column[safe[column]]
             if not len(here):
                 continue

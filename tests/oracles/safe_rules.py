@@ -1,4 +1,4 @@
-"""Rules of safe sets from their formulas: the safe points of every round of a recorded run."""
+"""Safe points of every round of a run, by the rules' formulas."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ def distances(points: Matrix) -> Matrix:
 
 
 def along(mask: Matrix, axis: int, *, below: bool) -> Matrix:
-    """The points of a square grid below (or above) a point of ``mask`` on an axis, the points themselves included."""
+    """Return the points of a square grid below, or above, points of ``mask``."""
     side = round(np.sqrt(len(mask)))
     table = np.moveaxis(mask.reshape(side, side), axis, 0)
     found = np.stack([(table[i:] if below else table[: i + 1]).any(0) for i in range(side)])
@@ -29,7 +29,7 @@ def along(mask: Matrix, axis: int, *, below: bool) -> Matrix:
 
 
 def judged(rule: str, how: Mapping[str, Any], known: Knowledge, points: Matrix, seen: Matrix, costs: Matrix) -> tuple[Matrix, Matrix]:
-    """The certified and the violated points, of costs ``[n, m]`` at the points ``seen [n]``."""
+    """Return certified and violated points, given costs ``[n, m]`` at ``seen [n]``."""
     if rule == "monotone":
         certified, violated = judged(how["rule"], how, known, points, seen, costs)
         return along(certified, how["axis"], below=True), along(violated, how["axis"], below=False)
@@ -46,7 +46,7 @@ def judged(rule: str, how: Mapping[str, Any], known: Knowledge, points: Matrix, 
 
 
 def conformal_widths(costs: Matrix, *, alpha: float, eta: float, w_max: float, w_1: float, omega: float, horizon: int) -> Matrix:
-    """The widths ``[T + 1]`` of the rounds, from the costs ``[T, m]`` that each of them measured."""
+    """Return the widths ``[T + 1]`` of rounds with measured costs ``[T, m]``."""
     share, widths = alpha - (w_max - w_1) / (eta * horizon) - 1 / horizon, [w_1]
     for cost in costs:
         widths.append(max(0.0, widths[-1] + eta * (float(cost.max() > -omega) - share)))
@@ -62,7 +62,7 @@ def rounds(
     seeds: Matrix | None = None,
     count: int = 3,
 ) -> Iterator[tuple[Knowledge, Matrix]]:
-    """The belief and the safe set of every round, on a square grid."""
+    """Yield the belief and the safe set of every round."""
     points, design, start = grid_points(len(model.grams[0])), len(record.initial_indices), None
     chosen = np.concatenate([record.initial_indices, record.indices])
     costs = np.concatenate([record.initial_values, record.values])[:, 1:]
@@ -88,7 +88,7 @@ def sgp_ucb(known: Knowledge, safe: Matrix) -> Matrix:
 
 
 def safeopt(known: Knowledge, safe: Matrix, constant: Matrix) -> Matrix:
-    """Scores of SafeOpt with a Lipschitz constant, of functions of unit prior deviation."""
+    """Return SafeOpt's scores with a Lipschitz constant and unit prior deviations."""
     reaches = np.all(known.lcb[1:, :, None] + constant[:, None, None] * distances(grid_points(len(safe))) <= 0, axis=0)
     expanders = safe & (reaches & ~safe[None, :]).any(1)
     maximisers = safe & (known.ucb[0] >= known.lcb[0][safe].max())

@@ -43,6 +43,7 @@ PRINTED = {
     "pages/models": r"^\(Scale\(kernel=SquaredExponential\(length_scale=",
     "pages/problems": r"^dose=0.2, catalyst=Ni reward: form 'product'.*by point",
     "pages/reproducibility": r"^$",
+    "pages/safe": r"^rounds with an unsafe point: \d+\ncondition .*\nas modelled .*\nlate values ",
     "pages/scaling": r"reward: form 'product'.*constraint 1: form",
     "pages/sessions": rf"^{RECOMMENDED}rate': ",
     "pages/studies": r"'algorithm': 7, 'trial': 20, 'round': 2",

@@ -45,7 +45,7 @@ SCHEDULES = {
     "theory by the data": (widths.RealBeta(), lambda t, gain: 1 + np.sqrt(2 * gain + 2 * np.log(10))),
     "theory by the data, as in the authors' code": (
         widths.RealBeta(norm_bound=2.0, noise_scale=0.3, delta=0.05, regulariser=0.04, factor=2.0),
-        # sqrt(2 ln det(K / lambda + I) + 2 ln(1 / delta)) with ln det = 2 gain
+        # The code has sqrt(2 ln det(K / lambda + I) + 2 ln(1 / delta)), and ln det is 2 gain.
         lambda t, gain: 2 + 0.3 / np.sqrt(0.04) * np.sqrt(2 * (2 * gain) + 2 * np.log(1 / 0.05)),
     ),
     "square root of log": (widths.SqrtLog(a=2.0, b=5.0), lambda t, gain: np.full(3, np.sqrt(2 * np.log(5 * t)))),
@@ -124,7 +124,10 @@ def test_the_width_by_the_data_is_below_improved_gp_ucb_and_has_the_models_noise
         algorithm = jaxbandit.Anytime(algorithm=jaxbandit.SafeOpt(estimator=bounds, seeds=[0]))
         return jaxbandit.simulate(problem, algorithm, model, horizon=2, key=0)
 
-    with pytest.raises(jaxbandit.InvalidArgument, match=r"RealBeta\.regulariser: must be the noise variance of the model, 0\.04.*got 1\.0"):
+    with pytest.raises(
+        jaxbandit.InvalidArgument,
+        match=r"RealBeta\.regulariser: must be the noise variance of the model, 0\.04, because lambda is the same, got 1\.0",
+    ):
         run(1.0)
     assert run(0.04).widths[0, 0, 0] == pytest.approx(1.5 + np.sqrt(2 * np.log(20)), rel=1e-6)
 

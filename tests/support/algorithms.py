@@ -71,7 +71,12 @@ ON_RANGED_MODELS: dict[str, Callable[[], Any]] = {
 }
 
 # Algorithms that are compared with their references in files of their own.
-SEPARATE: dict[str, Callable[[], Any]] = {"admmbo": jaxbandit.Admmbo, "oco": jaxbandit.Oco, "scbo": jaxbandit.Scbo}
+SEPARATE: dict[str, Callable[[], Any]] = {
+    "admmbo": jaxbandit.Admmbo,
+    "msafeopt": jaxbandit.MSafeOpt,
+    "oco": jaxbandit.Oco,
+    "scbo": jaxbandit.Scbo,
+}
 
 # An algorithm of the registry that no line above makes takes part with its defaults, a safe one with three seeds. It needs a reference.
 _MADE = {type(make()) for make in (DEFAULTS | VARIANTS | BASELINES | ON_RANGED_MODELS | SEPARATE).values()}

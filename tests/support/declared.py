@@ -24,6 +24,8 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "Empirical": {"values": [0, 2]},
     "Gram": {"matrix": np.eye(3)},
     "Heteroscedastic": {"variance": np.ones(3)},
+    "Lipschitz": {"constant": 2.0, "noise_bound": 0.1},
+    "Monotone": {"axis": 0},
     "OnAxes": {"kernel": kernels.White()},
     "PerOutput": {"delays": (delays.NoDelay(),), "models": (problems.Noiseless(),)},
     "Product": {"left": kernels.White(), "right": kernels.White()},
