@@ -40,7 +40,7 @@ NOISE_VARIANCE, SEED = 1e-4, 0.5
 # The variance of the code's kernel, which is a default of GPyTorch.
 VARIANCE = float(np.log(2))
 # The end of the domain, the length-scale as a share of it, where the last valley ends, and the fields of the algorithms.
-PLACES: dict[str, tuple[float, float, float, dict[str, float], dict[str, float]]] = {
+PLACES: dict[str, tuple[float, float, float, dict[str, Any], dict[str, Any]]] = {
     "bottleneck": (6.0, 0.6, 4.0, {"epsilon": 0.146, "alpha": 0.55, "zeta": 0.0}, {"lipschitz": 1.0, "epsilon": 0.1}),
     "double bottleneck": (12.0, 0.4, 9.0, {"epsilon": 0.1, "alpha": 0.75, "zeta": 0.1}, {"lipschitz": 0.5, "epsilon": 0.1}),
 }
@@ -111,7 +111,7 @@ class Standardising(jb.surrogates.AbstractSurrogate):
     The mean is linear in the values. Therefore a third output of ones is enough to standardise it.
     """
 
-    own: jb.Surrogate
+    own: Any
 
     @property
     def model(self) -> jb.Surrogate:
@@ -209,7 +209,7 @@ def build(options: Options) -> Study:
     for start in range(STARTS):
         # The first row of the grid has the dose 0.
         initial = jb.InitialDesign(indices=generator.choice(side, 2, replace=False))
-        growth = {"rise": 0.436, "slope": 0.035}
+        growth: dict[str, Any] = {"rise": 0.436, "slope": 0.035}
         algorithms = {
             "M-SafeOpt": jb.MSafeOpt(**growth),
             "M-SafeOpt for each x": jb.MSafeOpt(**growth, each=True),

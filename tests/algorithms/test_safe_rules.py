@@ -256,33 +256,44 @@ def test_a_monotone_rule_refuses_axes_that_do_not_exist() -> None:
             SafeOpt(seeds=[0], safety=safety.Monotone(axis=axis)).init(Arena(surrogate=model, horizon=jnp.int32(3)))
 
 
+@jaxbandit.pytree
+class Quiet(safety.Expansion):
+    """Every point is an expander where the model's noise is below 0.1."""
+
+    def expands(self, model: Any, belief: Any, known: Any, safe: jax.Array, points: jax.Array) -> jax.Array:
+        return jnp.full(points.shape, jnp.all(jnp.asarray(model.noise_variance) < 0.1))
+
+
+@jaxbandit.pytree
+class Showing(safety.SafeSet):
+    """A rule that certifies nothing, and shows the prior deviations as widths."""
+
+    def judge(self, memory: Any, known: safety.Intervals, domain: Any) -> safety.Verdict:
+        nothing = jnp.zeros(known.mean.shape[1], bool)
+        return safety.Verdict(known=jaxbandit.replace(known, widths=known.prior_sd), certified=nothing, violated=nothing)
+
+    def expansion(self, expansion: safety.Expansion) -> safety.Expansion:
+        return Quiet()
+
+
 def test_safe_algorithms_use_the_fitted_model() -> None:
-    """A fitted model gives the choice of a model built with its hyper-parameters."""
     domain = domains.grid([0.0], [1.0], 30)
     kernel = kernels.Scale(kernel=kernels.SquaredExponential(length_scale=0.2), variance=1.0)
     model = jaxbandit.ranged(domain, kernel, low=0.05, high=1.0, noise_variance=0.3, outputs=2).separate()
-    fitting = jaxbandit.Refitted(algorithm=SafeOpt(seeds=[4]), first=6)
-    rng, arena = np.random.default_rng(0), Arena(surrogate=jaxbandit.canonicalise(model), horizon=jnp.int32(9))
+    fitting = jaxbandit.Refitted(algorithm=SafeOpt(seeds=[4], safety=Showing()), first=8)
+    arena = Arena(surrogate=jaxbandit.canonicalise(model), horizon=jnp.int32(9))
 
     @jax.jit
-    def after(indices: jax.Array, values: jax.Array) -> Any:
-        state = fitting.init(arena)
-        for n in range(6):
-            state = fitting.update(arena, state, jaxbandit.algorithms.Observation(index=indices[n], values=values[n]), jnp.int32(n + 1))
-        return state
+    def choice(*data: jax.Array) -> Any:
+        def step(state: Any, seen: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+            return fitting.update(arena, state, jaxbandit.algorithms.Observation(index=seen[0], values=seen[1]), jnp.int32(1)), None
 
-    @jax.jit
-    def choices(state: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        fixed = fitting.belief(arena, state).model
-        plain = jaxbandit.replace(state, posterior=state.posterior.belief)
-        own = SafeOpt(seeds=[4]).select(jaxbandit.replace(arena, surrogate=fixed), plain, jnp.int32(7), jax.random.key(0))[0]
-        return fitting.select(arena, state, jnp.int32(7), jax.random.key(0))[0].index, own.index, fixed.noise_variance
+        state = jax.lax.scan(step, fitting.init(arena), data)[0]
+        return fitting.select(arena, state, jnp.int32(9), jax.random.key(0))[0], state.posterior.hyper_parameters
 
-    x, same = np.asarray(domain.points)[:, 0], []
-    for _ in range(6):
-        indices = np.array([4, *rng.choice(12, 5, replace=False)], np.int32)
-        values = np.stack([0.2 * np.sin(5 * x[indices]), 5 * np.sin(3 * x[indices]) - 4], axis=1)
-        fitted, own, noise = choices(after(indices, values.astype(np.float32)))
-        assert np.all(noise < 0.3), "the values have no noise"
-        same.append(int(fitted) == int(own))
-    assert all(same)
+    indices = np.array([4, 0, 9, 14, 2, 17, 12, 7], np.int32)
+    x = np.asarray(domain.points)[indices, 0]
+    decision, fitted = choice(indices, np.stack([0.2 * np.sin(7 * x), 5 * np.sin(4 * x) - 4], axis=1).astype(np.float32))
+    assert np.all(np.abs(np.log(fitted.variance)) > 0.5) and np.all(fitted.noise_variance < 0.1), "the fit changed the model"
+    np.testing.assert_allclose(decision.widths, np.sqrt(fitted.variance), rtol=1e-5)
+    assert not decision.flags & int(Status.SAFE_SET_STILL), "the seed expands by the fitted noise"
