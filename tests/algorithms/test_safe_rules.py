@@ -142,7 +142,7 @@ def test_the_check_sees_another_rule(what: str) -> None:
 
 @jaxbandit.pytree
 class Waves(problems.Family):
-    """Constraints ``sin(w x + p) + c`` of slope at most ``w <= 6``."""
+    """Sines as constraints, with slopes up to 6."""
 
     domain: Any
     noise: Any

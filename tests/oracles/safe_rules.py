@@ -21,7 +21,7 @@ def distances(points: Matrix) -> Matrix:
 
 
 def along(mask: Matrix, axis: int, *, below: bool) -> Matrix:
-    """Return the points of a square grid below, or above, points of ``mask``."""
+    """Return a square grid's points below, or above, ``mask``."""
     side = round(np.sqrt(len(mask)))
     table = np.moveaxis(mask.reshape(side, side), axis, 0)
     found = np.stack([(table[i:] if below else table[: i + 1]).any(0) for i in range(side)])
@@ -46,7 +46,7 @@ def judged(rule: str, how: Mapping[str, Any], known: Knowledge, points: Matrix, 
 
 
 def conformal_widths(costs: Matrix, *, alpha: float, eta: float, w_max: float, w_1: float, omega: float, horizon: int) -> Matrix:
-    """Return the widths ``[T + 1]`` of rounds with measured costs ``[T, m]``."""
+    """Return the widths ``[T + 1]``, given the measured costs ``[T, m]``."""
     share, widths = alpha - (w_max - w_1) / (eta * horizon) - 1 / horizon, [w_1]
     for cost in costs:
         widths.append(max(0.0, widths[-1] + eta * (float(cost.max() > -omega) - share)))
