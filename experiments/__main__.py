@@ -1,6 +1,6 @@
 """The command line of the experiments.
 
-It is ``python -m experiments list | NAME | all | trace NAME | bench | texts``.
+It is ``python -m experiments list | NAME | all | trace NAME | bench | texts | hub``.
 """
 
 from __future__ import annotations
@@ -89,6 +89,9 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
     stated.add_argument("--force", action="store_true", help="run experiments again whose results are there")
     stated.add_argument("--write", action="store_true", help="store what notebooks put out in them")
     _add_cache(stated)
+    packaged = commands.add_parser("hub", help="write the package of the Optuna sampler for OptunaHub")
+    packaged.add_argument("--out", type=Path, default=Path("hub"), metavar="DIR", help="where to write (default %(default)s)")
+    packaged.add_argument("--force", action="store_true", help="replace the package that is there")
     bench.add_arguments(commands.add_parser("bench", help="speed and memory, beside what people use now"))
     return top
 
@@ -142,6 +145,10 @@ def _command(argv: list[str] | None) -> int:
             print(filled(f"{name:20s} {experiment.title}", indent=21 * " "))
     elif args.command == "bench":
         return bench.run(args)
+    elif args.command == "hub":
+        from experiments.hub import write_package
+
+        print(f"wrote {write_package(args.out, force=args.force)}")
     elif args.command == "texts":
         return texts.compare(args.names, args.out, force=args.force, write=args.write)
     elif args.command == "all":
