@@ -1,4 +1,4 @@
-"""The package of the sampler for OptunaHub, written by ``python -m experiments hub``."""
+"""Package of the Optuna sampler for OptunaHub, written by a command."""
 
 from __future__ import annotations
 
