@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from jaxbandit import session as session
     from jaxbandit import study as study
     from jaxbandit import testing as testing
+    from jaxbandit.report import theory as theory
     from jaxbandit.report.comparison import compare as compare
     from jaxbandit.results.citations import cite as cite
     from jaxbandit.session import Session as Session
@@ -80,8 +81,10 @@ LATER = {
     " ended flags_in_words forget from_table from_toml grid hold_directory interrupted made_before make_plan own_algorithm"
     " prepare_directory prepare_file read_results rerun run_study spread sweeps_without_effect to_dataframe tune"
     " use_all_cores verify write_results write_whole",
+    "theory": "Claim TheoryCheck check",
     "testing": "check_algorithm check_delay check_kernel check_plot check_policy check_problem",
 }
+PLACES = {"optuna": "session.optuna", "sklearn": "session.sklearn", "theory": "report.theory"}
 FROM = dict.fromkeys(("Session", "Settled", "forecast", "optimise"), "session") | {
     "cite": "results.citations",
     "compare": "report.comparison",
@@ -96,5 +99,5 @@ def __getattr__(name: str) -> Any:
     if name in FROM:
         return getattr(importlib.import_module(f"jaxbandit.{FROM[name]}"), name)
     if name in LATER:
-        return importlib.import_module(f"jaxbandit.{'session.' if name in ('optuna', 'sklearn') else ''}{name}")
+        return importlib.import_module(f"jaxbandit.{PLACES.get(name, name)}")
     return missing(__name__, __dir__(), WITHIN)(name)

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-__all__ = ["comparison", "html", "plots", "session", "statistics", "style", "tables", "watching"]
+__all__ = ["comparison", "html", "plots", "session", "statistics", "style", "tables", "theory", "watching"]
 __dir__ = __all__.copy
 
 

@@ -47,6 +47,7 @@ PRINTED = {
     "pages/scaling": r"reward: form 'product'.*constraint 1: form",
     "pages/sessions": rf"^{RECOMMENDED}rate': ",
     "pages/studies": r"'algorithm': 7, 'trial': 20, 'round': 2",
+    "pages/theory": r"^config\n.*claimed.*\n(?s:.*)exponent of positive regret",
     "howto/am_i_done": r"^Optimised\(evaluations: 4; .*\nSettlement\(probability=",
     "howto/four_jobs": rf"^{RECOMMENDED}rate': ",
     "howto/from_optuna": r"'width': \d+\} 0\.\d+\n.*'accuracy': 0\.",
