@@ -72,7 +72,7 @@ LATER = {
     "gradients": "Candidate Estimate Replay SmoothedLoss SubjectTo Tuned best_feasible descend hard_violation logarithms positive_regret"
     " regret regret_and_violation replay",
     "optuna": "Sampler export",
-    "report": "comparison html plots session statistics style tables watching",
+    "report": "comparison html plots session statistics style tables theory watching",
     "session": "Axis CannotRecord DamagedSession DeclaredInfeasible Forecast Model ModelCheck Optimised Reason Recommendation Session"
     " SessionError SessionInUse Settled Settlement Specification Ticket forecast optimise read_toml",
     "sklearn": "SearchCV",
