@@ -34,7 +34,7 @@ FROM = 0.2
 
 
 class Claim(NamedTuple):
-    """Bound that a paper claims for a cumulative measure, up to a constant.
+    """Bound of a cumulative measure, up to a constant.
 
     Attributes:
       measure: name of the measure in :class:`~jaxbandit.metrics.Curves`.
@@ -75,7 +75,7 @@ CLAIMS = {
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TheoryCheck:
-    """Claims of a paper beside a run, shown as a table of "claimed" and "seen".
+    """Claims of a paper beside a run, shown as a table.
 
     Attributes:
       label: name of the algorithm.
@@ -120,7 +120,7 @@ class TheoryCheck:
         return html_table(("", "claimed", "seen", "source"), self.rows, caption=self.label)
 
     def plot(self) -> Drawing:
-        """Draw the mean of every claimed measure beside the shape of its bound.
+        """Draw every claimed measure beside the shape of its bound.
 
         Raises:
           InvalidArgument: if no paper claims anything of the algorithm.
@@ -201,7 +201,9 @@ def check(
 def _replayed(
     model: Surrogate, problem: AbstractProblem, key: Array, before: Array, first: Array, chosen: Array, values: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Return deviations, means, noise variances and truth ``[T, k]`` at the chosen points of a trial."""
+    """Return deviations, means, noise variances and truth at a trial's points.
+
+    Each is ``[T, k]``."""
     instance, count = problem.sample(key), len(before)
     beliefs = replay(model, jnp.concatenate([first, chosen]), jnp.concatenate([before, values]))
     if isinstance(model.domain, Box):

@@ -49,7 +49,7 @@ TOPS = {"report", "cli", "__main__"}
 # The package's own __init__ imports no higher floor, so higher floors may import the package.
 GATHERED = FLOOR["engine"]
 # The package loads these modules when asked for, as test_public_api sees.
-FOR_TYPES = [f"jaxbandit.{name}" for name in (*jaxbandit.LATER, *jaxbandit.FROM.values(), "session.optuna", "session.sklearn")]
+FOR_TYPES = [f"jaxbandit.{name}" for name in (*jaxbandit.LATER, *jaxbandit.FROM.values(), *jaxbandit.PLACES.values())]
 
 
 def module_name(path, root=ROOT.parent):
