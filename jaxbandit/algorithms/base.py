@@ -15,12 +15,12 @@ from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Array, Declared, Indices, Key, check_fields, symbols
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.delays import Delay
-from jaxbandit.domains import Box, Domain
+from jaxbandit.domains import Box, Contextual, Domain
 from jaxbandit.feedback import DelayedSurrogate, Feedback, Policy, Wait
 from jaxbandit.rules.estimators import Estimate, Strategy
 from jaxbandit.rules.scores import Score, best_of_box
 from jaxbandit.surrogates import AbstractSurrogate, Belief, BoxSurrogate
-from jaxbandit.surrogates.posterior import AnyPosterior
+from jaxbandit.surrogates.posterior import AnyPosterior, ContextBelief
 
 # The default is the state of an annotation ``Algorithm``. Python's own type variables have defaults from 3.13 on.
 if TYPE_CHECKING:
@@ -39,11 +39,14 @@ class Arena:
       surrogate: the GP model. Under delay it is a :class:`~jaxbandit.feedback.DelayedSurrogate`, which has the same interface.
       horizon: number of rounds ``T``. It is a leaf, so that a wrapper can run an algorithm over stretches of growing length.
       points: ``[n, d]`` points of the unit cube of a box that beliefs are about, instead of the points of the posterior.
+      context: ``[]`` int32, the round's context on a domain with contexts, within ``select``. Beliefs are then about its ``A`` actions, and
+        a decision numbers these.
     """
 
     surrogate: AbstractSurrogate
     horizon: Array
     points: Array | None = None
+    context: Array | None = None
 
     @property
     def constraints(self) -> int:
@@ -58,7 +61,9 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """Number of points ``M`` of beliefs, on a box the posterior's."""
+        """Number of points of beliefs: ``M``, on a box the posterior's, or the ``A`` actions of a context."""
+        if self.context is not None:
+            return cast(Contextual, self.domain).actions
         return self.surrogate.size if self.points is None else len(self.points)
 
     @property
@@ -69,7 +74,13 @@ class Arena:
     def belief(self, state: object) -> Belief:
         """Return the belief of a state's posterior at every point."""
         belief = self.surrogate.belief(posterior_of(state))
+        if self.context is not None:
+            return ContextBelief.of(belief, self.context)
         return belief if self.points is None else belief.at(self.points)
+
+    def here(self, table: Array) -> Array:
+        """Return the part of a table ``[..., M]`` of a state at the points of beliefs."""
+        return table if self.context is None else cast(Contextual, self.domain).at(self.context, table)
 
     def learn(self, posterior: AnyPosterior, observation: Seen) -> AnyPosterior:
         """Return the posterior conditioned on ``observation``."""
@@ -83,7 +94,7 @@ class Decision:
     """Point chosen for a round, with diagnostics that a run records.
 
     Attributes:
-      index: ``[]`` int32, the number of the point. ``M`` marks a NaN score.
+      index: ``[]`` int32, the number of the point, or of the action of a context. ``arena.size`` marks a NaN score.
       widths: ``[1 + m]``, ``beta_t`` of the reward and of each constraint.
       flags: ``[]`` int32, the bits of :class:`~jaxbandit.Status` that the round raises.
       draws: draws of a randomised strategy: multiples of sigma ``[1 + m]``, or joint draws ``[1 + m, M]``.
@@ -217,6 +228,11 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
         """Return whether the algorithm runs on boxes, not only on finite domains."""
         return False
 
+    @property
+    def on_contexts(self) -> bool:
+        """Return whether the algorithm runs on domains with contexts."""
+        return False
+
     def init(self, arena: Arena) -> S:
         """Return the state before the first observation."""
         return cast(S, BeliefState(posterior=arena.surrogate.init()))
@@ -335,11 +351,15 @@ class Scored(Algorithm[S]):
     def on_boxes(self) -> bool:
         return True
 
+    @property
+    def on_contexts(self) -> bool:
+        return True
+
     def estimate(self, arena: Arena, state: S, t: Array, key: Key) -> Estimate:
         """Return the estimates of round ``t``, by default the strategy's."""
         return self.estimator.estimate(arena.belief(state), t, key)
 
-    def shared(self, state: S, estimate: Estimate) -> S:
+    def shared(self, arena: Arena, state: S, estimate: Estimate) -> S:
         """Return the state with quantities that this round's scores share.
 
         An incumbent is an example. The state after the round does not have them.
@@ -356,7 +376,7 @@ class Scored(Algorithm[S]):
 
     def select(self, arena: Arena, state: S, t: Array, key: Key) -> tuple[Decision, S]:
         estimate = self.estimate(arena, state, t, key)
-        ready = self.shared(state, estimate)
+        ready = self.shared(arena, state, estimate)
         score = self.score(ready, estimate)
         index, flags = score.choose()
         decision = Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws)

@@ -77,11 +77,16 @@ class Cei(Scored[CeiState]):
         noise = belief.noise if self.augmented else None
         return Estimate(reward=belief.mean[0], costs=belief.mean[1:], widths=jnp.zeros_like(belief.gain), sd=belief.sd, noise=noise)
 
-    def shared(self, state: CeiState, estimate: Estimate) -> CeiState:
+    @property
+    def on_contexts(self) -> bool:
+        # The best observed reward is not that of one context.
+        return self.incumbent == "mean"
+
+    def shared(self, arena: Arena, state: CeiState, estimate: Estimate) -> CeiState:
         """Return the state with the round's incumbent ``f+``."""
         if self.incumbent == "observed":
             return state
-        eligible = state.visited & jnp.all(estimate.costs <= 0, axis=0)
+        eligible = arena.here(state.visited) & jnp.all(estimate.costs <= 0, axis=0)
         best = jnp.max(jnp.where(eligible, estimate.reward, -jnp.inf))
         return replace(state, best=best)
 
@@ -160,6 +165,10 @@ class RandomSearch(Algorithm[BeliefState]):
     def on_boxes(self) -> bool:
         return True
 
+    @property
+    def on_contexts(self) -> bool:
+        return True
+
     def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         widths, domain = jnp.zeros((1 + arena.constraints,), arena.dtype), arena.surrogate.domain
         if isinstance(domain, Box):
@@ -172,7 +181,8 @@ class RandomSearch(Algorithm[BeliefState]):
             index, placed = self.place(arena, state, drawn)
             return Decision(index=index, widths=widths, point=drawn), placed
         everywhere = jnp.ones((arena.size,), bool)
-        allowed = everywhere if self.allowed is None else jnp.where(jnp.any(self.allowed), self.allowed, everywhere)
+        given = everywhere if self.allowed is None else arena.here(self.allowed)
+        allowed = everywhere if self.allowed is None else jnp.where(jnp.any(given), given, everywhere)
         return Decision(index=draw_uniformly(key, allowed), widths=widths), state
 
 

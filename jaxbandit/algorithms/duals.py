@@ -150,6 +150,10 @@ class Scgp(Algorithm[ScgpState]):
 
     traits = Traits(sees_constraints=True)
 
+    @property
+    def on_contexts(self) -> bool:
+        return True
+
     def init(self, arena: Arena) -> ScgpState:
         return ScgpState(
             posterior=arena.surrogate.init(),
@@ -169,8 +173,9 @@ class Scgp(Algorithm[ScgpState]):
         flags = jnp.where(everywhere, int(Status.ALL_CLIPPED), 0)
         push, divisor = self._schedules(jnp.asarray(t, reward.dtype))
         # The choice is line 5 of Algorithm 2, the queue line 7.
-        index = pick(reward - weighted_sum(state.multipliers / divisor, state.sample))
-        queue = jnp.maximum(state.multipliers + state.sample[:, index] + push, 0)
+        sample = arena.here(state.sample)
+        index = pick(reward - weighted_sum(state.multipliers / divisor, sample))
+        queue = jnp.maximum(state.multipliers + sample[:, index] + push, 0)
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), replace(state, multipliers=queue)
 
     def _schedules(self, t: Array) -> tuple[Array, Array]:

@@ -16,6 +16,7 @@ from jaxbandit.algorithms.duals import Scgp as Scgp
 from jaxbandit.algorithms.goose import Goose as Goose
 from jaxbandit.algorithms.msafeopt import MSafeOpt as MSafeOpt
 from jaxbandit.algorithms.oco import Oco as Oco
+from jaxbandit.algorithms.pdcbo import Pdcbo as Pdcbo
 from jaxbandit.algorithms.penalty_epochs import Se2 as Se2
 from jaxbandit.algorithms.penalty_epochs import Se3 as Se3
 from jaxbandit.algorithms.rpol import Rpol as Rpol

@@ -16,7 +16,8 @@ from jaxbandit.core.doors import either
 from jaxbandit.core.fields import Letter, how_many_points, mask, nonnegative, points, positive, vector
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
-from jaxbandit.numerics.ties import draw_uniformly, pick, restricted_to, tie_share
+from jaxbandit.domains import Contextual
+from jaxbandit.numerics.ties import draw_uniformly, nearly_best, pick, restricted_to, tie_share
 from jaxbandit.rules.estimators import Bounds
 from jaxbandit.rules.safety import Confidence, Expansion, Intervals, SafeSet, intervals, maximisers
 from jaxbandit.surrogates import Belief
@@ -35,7 +36,7 @@ class SafeState(BeliefState):
     """State with seeds, past certifications and the rule's memory."""
 
     seeds: Array  # [M]
-    certified: Array  # [] any point so far
+    certified: Array  # [] any point so far, or [Z]
     still: Array  # [] int32, rounds at seeds
     memory: Any
 
@@ -76,13 +77,20 @@ class Safe(Algorithm[SafeState]):
             lacks += "; count=n takes the n points that the model believes safest, which guarantees nothing"
         return Traits(certifies=True, seeds=self.seeds, lacks=lacks, joint_arrival=self.safety.joint_arrival)
 
+    @property
+    def on_contexts(self) -> bool:
+        # The model's safest points before round 1 are of one context.
+        return self.count is None and self.safety.on_contexts
+
     def init(self, arena: Arena) -> SafeState:
         # A rule that sets facts while a trial is traced may have set no seeds.
         if lacks := self.traits.lacks:
             raise InvalidArgument(lacks)
+        domain = arena.surrogate.domain
+        certified = jnp.zeros((domain.contexts,), bool) if isinstance(domain, Contextual) else jnp.asarray(False)
         mask = jnp.zeros((arena.size,), bool) if self.seeds is None else _mask(jnp.asarray(self.seeds), arena.size)
         memory = self.safety.start(arena.domain, arena.constraints, arena.horizon, arena.dtype)
-        return SafeState(posterior=arena.surrogate.init(), seeds=mask, certified=jnp.asarray(False), still=jnp.int32(0), memory=memory)
+        return SafeState(posterior=arena.surrogate.init(), seeds=mask, certified=certified, still=jnp.int32(0), memory=memory)
 
     def learn(self, arena: Arena, state: SafeState, observation: Seen) -> SafeState:
         state = super().learn(arena, state, observation)
@@ -100,11 +108,12 @@ class Safe(Algorithm[SafeState]):
         belief = arena.belief(state)
         # The model of the belief has the hyper-parameters that are fitted.
         verdict = self.safety.judge(state.memory, intervals(belief.model, belief, self.estimator, t, key), arena.domain)
-        seeds, certified, known = state.seeds, verdict.certified, verdict.known
+        seeds, certified, known = arena.here(state.seeds), verdict.certified, verdict.known
         if self.allowed is not None:
-            certified = certified & jnp.asarray(self.allowed)
+            certified = certified & arena.here(jnp.asarray(self.allowed))
         some, raised = jnp.any(certified), dict[Status, Array]()
-        raised[Status.SAFE_SET_EMPTIED] = state.certified & ~some & ~jnp.asarray(verdict.resting)
+        before = state.certified if arena.context is None else state.certified[arena.context]
+        raised[Status.SAFE_SET_EMPTIED] = before & ~some & ~jnp.asarray(verdict.resting)
         if self.seeds is None and self.count is not None:
             # Use the policy's own intervals, because before round 1 many points differ by rounding alone.
             believed = jax.lax.top_k(-jnp.max(known.upper[1:], axis=0, initial=-jnp.inf), self.count)[1]
@@ -113,11 +122,14 @@ class Safe(Algorithm[SafeState]):
         unsafe = seeds & verdict.violated
         trusted = seeds & ~unsafe
         raised[Status.SEED_UNSAFE] = jnp.any(unsafe)
-        raised[Status.NO_SAFE_POINT] = jnp.any(unsafe) & ~some & ~jnp.any(trusted)
+        # Only a context can be without seeds.
+        lost = jnp.any(unsafe) if arena.context is None else jnp.any(unsafe) | ~jnp.any(seeds)
+        raised[Status.NO_SAFE_POINT] = lost & ~some & ~jnp.any(trusted)
         is_at_seeds = jnp.any(trusted) & ~jnp.any(certified & ~seeds) & ~jnp.all(trusted) & ~jnp.asarray(verdict.resting)
         still, could_leave = jnp.where(is_at_seeds, state.still + 1, 0), jnp.asarray(True)
         own = self.count or 0 if self.seeds is None else len(jnp.asarray(self.seeds))
-        if 0 < own <= MOST_EXAMINED:
+        # Values in other contexts could certify points, too.
+        if arena.context is None and 0 < own <= MOST_EXAMINED:
             places = jax.lax.top_k(trusted.astype(known.sd.dtype), min(own, arena.size))[1]
             expansion = self.safety.expansion(Expansion(often=OFTEN))
             expands = expansion.expands(belief.model, belief, known, certified | trusted, places)
@@ -125,9 +137,14 @@ class Safe(Algorithm[SafeState]):
         raised[Status.SAFE_SET_STILL] = is_at_seeds & (~could_leave | (still > PATIENCE))
         trusted = jnp.where(raised[Status.NO_SAFE_POINT], seeds, trusted)
         safe = certified | trusted
+        if arena.context is not None:
+            safe = jnp.where(jnp.any(safe), safe, nearly_best(-known.worst))
         flags = sum((jnp.where(is_raised, int(flag), 0) for flag, is_raised in raised.items()), jnp.int32(0))
         index = self.choose(arena, replace(state, seeds=trusted), belief, known, safe, t, key)
-        after = replace(state, seeds=seeds, certified=state.certified | some, still=still)
+        if arena.context is None:
+            after = replace(state, seeds=seeds, certified=state.certified | some, still=still)
+        else:
+            after = replace(state, certified=state.certified.at[arena.context].max(some), still=still)
         return Decision(index=index, widths=known.widths, flags=flags), after
 
 

@@ -46,6 +46,10 @@ class Wrapper(Algorithm[S]):
     def on_boxes(self) -> bool:
         return self.algorithm.on_boxes
 
+    @property
+    def on_contexts(self) -> bool:
+        return self.algorithm.on_contexts
+
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
 

@@ -28,6 +28,7 @@ class Stream(enum.IntEnum):
     DELAY = 2
     PROBLEM = 3
     DESIGN = 4
+    CONTEXT = 5
 
 
 NonnegativeInt: TypeAlias = Annotated[Array | int, integers_from(0, 2**31 - 1), scalar]

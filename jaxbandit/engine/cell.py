@@ -20,7 +20,7 @@ from jaxbandit.core.provenance import remember
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
 from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.delays import Delay
-from jaxbandit.domains import Box
+from jaxbandit.domains import Box, Contextual
 from jaxbandit.engine import learner
 from jaxbandit.engine.arguments import INFORMED, Delays, plan_delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting
@@ -282,6 +282,11 @@ def check_run(
             raise checks.InvalidArgument(
                 f"algorithm: {type(algorithm).__name__} chooses among the points of a finite domain, and problem {problem.name!r} is on a"
                 " box; make it by problems.from_functions on points of the box, such as domain.sobol(4096, 0)"
+            )
+        if isinstance(problem.domain, Contextual) and not algorithm.on_contexts:
+            raise checks.InvalidArgument(
+                f"algorithm: {checks.short(algorithm)} cannot choose among the actions of one context, and problem {problem.name!r} has"
+                " contexts; take one that scores points, such as Pdcbo or Rpol"
             )
     on_box = isinstance(problem.domain, Box)
     initial.validate("initial", problem.outputs, None if on_box and initial.indices is None else size, axes)

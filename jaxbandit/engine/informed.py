@@ -15,6 +15,7 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.declare import Array, Declared, checked
 from jaxbandit.core.fields import Place, how_many_points
 from jaxbandit.core.pytree import pytree, static
+from jaxbandit.domains import Contextual
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance
 from jaxbandit.surrogates import Surrogate
@@ -32,9 +33,17 @@ def _worst_cost(instance: Instance) -> Array:
 
 @checked
 def safest(instance: Instance, count: Annotated[int, how_many_points()]) -> Array:
-    """Return the int32 points ``[count]`` with the least worst cost, safest first."""
-    how_many_points()("count", count, Place(points=instance.domain.size))
-    return jax.lax.top_k(-_worst_cost(instance), count)[1].astype(jnp.int32)
+    """Return the int32 points ``[count]`` with the least worst cost, safest first.
+
+    On a domain with contexts these are ``count`` points of each context, ``[Z count]``.
+    """
+    domain, cost = instance.domain, _worst_cost(instance)
+    if isinstance(domain, Contextual):
+        how_many_points()("count", count, Place(points=domain.actions))
+        of_each = jax.lax.top_k(-cost.reshape(domain.contexts, -1), count)[1].astype(jnp.int32)
+        return domain.numbers(jnp.arange(domain.contexts, dtype=jnp.int32)[:, None], of_each).reshape(-1)
+    how_many_points()("count", count, Place(points=domain.size))
+    return jax.lax.top_k(-cost, count)[1].astype(jnp.int32)
 
 
 class Rule(Declared, abc.ABC):
@@ -54,7 +63,7 @@ class SafestSeeds(Rule):
     """Truly safest points as seeds of :class:`~jaxbandit.SafeOpt`, :class:`~jaxbandit.StageOpt` or :class:`~jaxbandit.SgpUcb`.
 
     Attributes:
-      count: number of seeds, >= 1.
+      count: number of seeds, >= 1, on a domain with contexts in each context.
     """
 
     count: Annotated[int, how_many_points()] = static(default=1)

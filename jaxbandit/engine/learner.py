@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from jaxbandit.core.declare import Array, Key
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status
+from jaxbandit.domains import Contextual
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import BoxSurrogate, Posterior, Surrogate
 
@@ -51,11 +52,14 @@ def design_key(trial: Key) -> Key:
     return round_key(stream_key(trial, Stream.DESIGN), 0)
 
 
-def choose_point(algorithm: Algorithm, arena: Arena, state: object, t: Array, key: Key) -> Choice:
-    """Return the choice of round ``t``, its point clamped to the domain."""
+def choose_point(algorithm: Algorithm, arena: Arena, state: object, t: Array, key: Key, context: Array | None = None) -> Choice:
+    """Return the choice of round ``t``, its point clamped to the domain.
+
+    On a domain with contexts the algorithm chooses among the actions of ``context []``.
+    """
     where = f"algorithm: {type(algorithm).__name__}.select"
     with checks.blaming(f"{where} must return (Decision, state) for (arena, state, t, key)"):
-        chosen = algorithm.select(arena, state, t, key)
+        chosen = algorithm.select(arena if context is None else replace(arena, context=context), state, t, key)
     if not isinstance(chosen, tuple) or len(chosen) != 2 or not isinstance(chosen[0], Decision):
         raise checks.InvalidArgument(f"{where} must return (Decision, state), got {checks.short(chosen)}")
     decision, state = chosen
@@ -64,7 +68,10 @@ def choose_point(algorithm: Algorithm, arena: Arena, state: object, t: Array, ke
     _array(f"{where}: flags", decision.flags, (), jnp.integer)
     for leaf in jax.tree.leaves(decision.draws):
         _array(f"{where}: draws", leaf, None, np.generic)
-    decision = replace(decision, index=index.astype(jnp.int32), widths=widths)
+    index = index.astype(jnp.int32)
+    if context is not None:
+        index = cast(Contextual, arena.domain).numbers(context, index)
+    decision = replace(decision, index=index, widths=widths)
     point = jax.lax.clamp(jnp.int32(0), decision.index, jnp.int32(arena.size - 1))
     return Choice(point, decision, state)
 

@@ -17,7 +17,7 @@ from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.delays import NEVER, Failing
-from jaxbandit.domains import MOST_POINTS, Box, Domain
+from jaxbandit.domains import MOST_POINTS, Box, Contextual, Domain
 from jaxbandit.domains.boxes import PartOfBox
 from jaxbandit.engine import learner
 from jaxbandit.engine.arguments import Delays
@@ -191,6 +191,7 @@ class Given(NamedTuple):
     noise: Any
     due: Array | None  # [k] rounds of arrival
     early: Array | None  # [] bool, negative delay
+    context: Array | None = None  # [] int32
 
 
 class Round:
@@ -206,7 +207,7 @@ class Round:
         shown, state, pending = self.shown(now.state), now.state, now.pending
         if algorithm.traits.sees_constraints:
             state = algorithm.reveal(arena, state, setting.instance.constraint_sample(given.noise), t)
-        choice = learner.choose_point(algorithm, arena, state, t, given.key)
+        choice = learner.choose_point(algorithm, arena, state, t, given.key, given.context)
         point = choice.point
         values = setting.instance.observe(choice.place, given.noise)
         observation: Observation | Feedback = Observation(index=point, values=values)
@@ -313,7 +314,10 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, count: int,
         due, early = setting.delays.draw(key, numbers, setting.arena.surrogate.outputs, joint=setting.joint_arrival)
     keys = jax.vmap(learner.policy_key, (None, 0))(setting.key, numbers)
     noise = jax.vmap(lambda t: setting.instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
-    trial, seen = rounds.play(trial, Given(numbers, keys, noise, due, early))
+    contexts = None
+    if isinstance(domain := setting.instance.domain, Contextual):
+        contexts = jax.vmap(lambda t: domain.draw(round_key(stream_key(setting.key, Stream.CONTEXT), t), t))(numbers)
+    trial, seen = rounds.play(trial, Given(numbers, keys, noise, due, early, contexts))
     if due is None or record == "indices":
         return trial, seen
     return trial, seen | {"arrivals": jax.vmap(rounds.arrivals)(due, seen["values"])}

@@ -20,7 +20,7 @@ from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Scored
 from jaxbandit.core.checks import InvalidArgument, is_traced
 from jaxbandit.core.declare import Array, checked
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace
-from jaxbandit.domains import Domain
+from jaxbandit.domains import Contextual, Domain
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import CALLS, Cells, Rows, Unsupported, Value, boxed, called_by, compute
 from jaxbandit.problems import AbstractProblem, FullInformation, Problem
@@ -236,8 +236,8 @@ def round_parts(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -
         return algorithm, at_point, state, algorithm.estimate(at_point, state, t, key)
 
     def choose(*given: Any) -> Any:
-        algorithm, _, state, estimate = opened(*given)
-        score = algorithm.score(algorithm.shared(state, estimate), estimate)
+        algorithm, at_point, state, estimate = opened(*given)
+        score = algorithm.score(algorithm.shared(at_point, state, estimate), estimate)
         flags.append(tuple(int(flag) for _, flag in score.flags))
         return score.values, [mask for mask, _ in score.flags], score.otherwise
 
@@ -370,6 +370,8 @@ def plan_of(
         raise Unsupported("its feedback is late")
     if isinstance(surrogate, BoxSurrogate):
         raise Unsupported("its domain is a box, and kernels play on points")
+    if isinstance(surrogate.domain, Contextual):
+        raise Unsupported("its domain has contexts, and kernels choose among all points")
     if float_dtype() != np.float32 or surrogate.precision != "float32":
         raise Unsupported("kernels compute in float32")
     counts = _counts(surrogate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Concatenate, TypeAlias, TypeVar
 
 import jax
@@ -18,7 +19,7 @@ from jaxbandit.core.fields import Check, Place, exactly, finite, finite_numbers,
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree, replace, static
 from jaxbandit.core.text import fields_in_brief, html_fields
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Box, Domain
+from jaxbandit.domains import Box, Contextual, Domain
 from jaxbandit.domains.finite import in_words, tables
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.base import covariance_matrices
@@ -153,11 +154,16 @@ class AbstractProblem(OnDomain):
 
     def optimum(self) -> Optimum:
         """Return the best feasible point of an instance, see :func:`optimum`."""
+        if isinstance(self.domain, Contextual):
+            return _optima(as_argument(self.means), self.domain.contexts)
         return _optimum(as_argument(self.means))
 
     def has_feasible_point(self) -> Array:
-        """Return whether an instance has a feasible point, ``[]``."""
-        return jnp.any(jnp.all(jnp.asarray(self.means)[1:] <= 0, axis=0))
+        """Return whether an instance has a feasible point, ``[]``, in every context if there are any."""
+        feasible = jnp.all(jnp.asarray(self.means)[1:] <= 0, axis=0)
+        if isinstance(self.domain, Contextual):
+            return jnp.all(jnp.any(feasible.reshape(self.domain.contexts, -1), axis=1) | (self.domain.shares == 0))
+        return jnp.any(feasible)
 
     def means_of(self, chosen: Array) -> Array:
         """Return mean values ``[1 + m, ..., T]`` at ``chosen [..., T]``."""
@@ -280,13 +286,15 @@ class Problem(AbstractProblem):
         if checks.is_traced((self.means, self.domain.points)):
             return html_fields(title, brief)
         means, points, shape, best = np.asarray(self.means), np.asarray(self.domain.points), self.domain.grid_shape, optimum(self)
-        feasible, index = np.all(means[1:] <= 0, axis=0), int(best.index)
+        feasible, index = np.all(means[1:] <= 0, axis=0), int(np.ravel(best.index)[0])
         place = f"({', '.join(f'{x:.4g}' for x in points[index])})"
-        words = f"{float(best.value):.4g} at {place}" if feasible.any() else "none: no point is feasible"
+        words = f"{float(np.ravel(best.value)[0]):.4g} at {place}" if feasible.any() else "none: no point is feasible"
+        if isinstance(self.domain, Contextual):
+            words = f"{float(self.domain.mean(best.value)):.4g} on average over {self.domain.contexts} contexts"
         facts = [("points", in_words(self.domain)), ("constraints", str(self.constraints)), ("best feasible reward", words)]
         facts += [("feasible points", f"{feasible.mean():.2%}")] if self.constraints else []
         facts += [(name, text) for name, text in brief if name not in ("domain", "means", "name")]
-        if len(shape) != 2 or importlib.util.find_spec("matplotlib") is None:
+        if len(shape) != 2 or isinstance(self.domain, Contextual) or importlib.util.find_spec("matplotlib") is None:
             return html_fields(title, facts)
         # The import needs matplotlib, an extra.
         from jaxbandit.host.figures import thumbnail
@@ -344,6 +352,8 @@ def as_exact_as_tables(function: Callable[Concatenate[AbstractProblem, P], T]) -
 class Optimum:
     """Best feasible point of a problem, and measures of its constraints.
 
+    On a domain with contexts every field is ``[Z]``, of the points of each context.
+
     Attributes:
       value: ``[]`` ``f(x*)``, NaN if no point is feasible.
       index: ``[]`` int32 number of the point.
@@ -364,7 +374,8 @@ class Optimum:
 def optimum(problem: Instance) -> Optimum:
     """Find the best feasible point of an instance by enumeration.
 
-    Its value is NaN if no point is feasible. The function is pure, so it works on sampled instances under ``vmap``.
+    Its value is NaN if no point is feasible. On a domain with contexts it finds the best point of each context. The function is pure, so it
+    works on sampled instances under ``vmap``.
     """
     return problem.optimum()
 
@@ -384,13 +395,21 @@ def _optimum(means: Array) -> Optimum:
     )
 
 
+@partial(jax.jit, inline=True, static_argnums=1)
+def _optima(means: Array, contexts: int) -> Optimum:
+    actions = means.shape[1] // contexts
+    found = jax.vmap(_optimum, 1)(means.reshape(len(means), contexts, actions))
+    return replace(found, index=found.index + actions * jnp.arange(contexts, dtype=jnp.int32))
+
+
 @checked
 def best_mixed_policy(problem: Instance) -> tuple[float, np.ndarray]:
     """Find the best distribution over points, feasible *in expectation*.
 
     Solves ``max_pi E f  s.t.  E g_j <= 0`` on the grid by linear programming, on the host (the benchmark of strong regret; Zhou and
-    Ji 2022, sec. 2). Returns the mean reward and ``pi [M]``, or NaN and zeros if no distribution is feasible. Raises ``InvalidArgument``
-    on a box.
+    Ji 2022, sec. 2). Returns the mean reward and ``pi [M]``, or NaN and zeros if no distribution is feasible. On a domain with contexts it
+    finds the best stationary policy ``pi(a | z)`` whose constraints hold on average over contexts; ``pi [M]`` is then the probability of
+    context and action together. Raises ``InvalidArgument`` on a box.
     """
     # Import SciPy here, because start-up should not pay for it.
     from scipy.optimize import linprog
@@ -401,7 +420,10 @@ def best_mixed_policy(problem: Instance) -> tuple[float, np.ndarray]:
         )
     means = np.asarray(problem.means, np.float64)
     size, limits = means.shape[1], np.zeros(len(means) - 1)
-    solution = linprog(-means[0], means[1:], limits, np.ones((1, size)), [1.0], bounds=(0, None), method="highs")
+    shares = np.asarray(problem.domain.shares, np.float64) if isinstance(problem.domain, Contextual) else np.ones(1)
+    # The probabilities of the actions of a context add up to that of the context.
+    sums = np.kron(np.eye(len(shares)), np.ones(size // len(shares)))
+    solution = linprog(-means[0], means[1:], limits, sums, shares, bounds=(0, None), method="highs")
     if solution.status == 2:
         # The programme is infeasible.
         return float("nan"), np.zeros(size)

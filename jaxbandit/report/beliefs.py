@@ -22,7 +22,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, checked
 from jaxbandit.core.fields import MOST_ROUNDS, function, integers_from, nonnegative, positive, scalar, vector
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
-from jaxbandit.domains import Box, Domain, product
+from jaxbandit.domains import Box, Contextual, Domain, product
 from jaxbandit.engine import Trajectory
 from jaxbandit.host import figures
 from jaxbandit.problems import AbstractProblem, BoxProblem, optimum
@@ -476,9 +476,12 @@ def _means(problem: AbstractProblem, ground: figures.Ground) -> np.ndarray:
 
 
 def _star(problem: AbstractProblem) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the best feasible point ``[d]`` and its means ``[k]``, or None."""
+    """Return the best feasible point ``[d]`` and its means ``[k]``, or None.
+
+    With contexts there is no single best point.
+    """
     best = optimum(problem)
-    if np.isnan(float(best.value)):
+    if isinstance(problem.domain, Contextual) or np.isnan(float(best.value)):
         return None
     if isinstance(problem, BoxProblem):
         point = np.asarray(problem.best.point)

@@ -23,7 +23,7 @@ from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree
 from jaxbandit.core.status import healthy
 from jaxbandit.delays import NEVER, Failing
-from jaxbandit.domains import MOST_POINTS, Box
+from jaxbandit.domains import MOST_POINTS, Box, Contextual
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance, as_exact_as_tables
 
@@ -38,6 +38,7 @@ class Curves(Described):
 
     All regrets except the strong regret are NaN when no point is feasible, and the regret is negative where infeasible points have a larger
     reward. The best feasible value is NaN before the first feasible point. The strong regret needs the value of the best mixed policy pi.
+    On a domain with contexts ``x*`` is the best feasible action of the round's context (dynamic regret), and pi a policy given the context.
     """
 
     described: ClassVar[str] = "measures of a run, jaxbandit.metrics.curves(...)"
@@ -104,7 +105,10 @@ def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array, mixed_
     """Return the measures after further rounds at ``indices``, and their curves."""
     if isinstance(problem.domain, Box):
         return _extended(problem.means_of(as_argument(indices)), None, optimum(problem).value, so_far, mixed_value)
-    return _extended(as_argument(problem.means), as_argument(indices), optimum(problem).value, so_far, mixed_value)
+    best = optimum(problem).value
+    if isinstance(problem.domain, Contextual):
+        best = best[indices // problem.domain.actions]
+    return _extended(as_argument(problem.means), as_argument(indices), best, so_far, mixed_value)
 
 
 @one_program

@@ -25,7 +25,7 @@ from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.sweep import combinations
 from jaxbandit.core.text import aligned, filled, html_table
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Box
+from jaxbandit.domains import Box, Contextual
 from jaxbandit.feedback import Policy
 from jaxbandit.numerics.intervals import half_width
 from jaxbandit.problems import AbstractProblem, optimum
@@ -101,6 +101,8 @@ def measure_all(
         after, curves = extend_tally(instance, before, chosen)
         best = optimum(instance)
         facts = {"optimum": best.value, "feasible_fraction": best.feasible_fraction, "slater_slack": best.slater_slack}
+        if isinstance(instance.domain, Contextual):
+            facts = {name: instance.domain.mean(values) for name, values in facts.items()}
         return after, {name: getattr(curves, name) for name in metrics}, facts
 
     return map_blocks(one, (problem, key), trials, block=block, mesh=mesh, count=count)

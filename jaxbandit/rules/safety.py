@@ -124,7 +124,7 @@ class Expansion(Declared):
             return jnp.zeros(points.shape, bool)
         if self.lipschitz is not None:
             slack = -known.lower[1:, points] / jnp.broadcast_to(jnp.asarray(self.lipschitz), (known.mean.shape[0] - 1,))[:, None]
-            table = jnp.asarray(model.domain.points)
+            table = belief.here(jnp.asarray(model.domain.points), 0)
             squares = sum(jnp.square(table[points, a][:, None] - table[:, a][None, :]) for a in range(table.shape[1]))
             # The distance to the nearest point outside is infinite if all points are safe.
             outside = jnp.sqrt(jnp.min(jnp.where(safe[None, :], jnp.inf, squares), axis=-1))
@@ -136,7 +136,7 @@ class Expansion(Declared):
                 continue
             if group not in columns:
                 columns[group] = belief.covariance(j, points)  # [n, M]
-            s = jnp.square(known.sd[j, points]) + model.noise_at(group, points) / self.often
+            s = jnp.square(known.sd[j, points]) + model.noise_at(group, belief.numbers(points)) / self.often
             # Test UCB' = mu' + beta sd' <= 0 in squares, without roots of [n, M] numbers.
             room = (known.widths[j] * known.sd[j, points] / s)[:, None] * columns[group] - known.mean[j][None, :]
             left = jnp.square(known.sd[j])[None, :] - jnp.square(columns[group]) * (1 / s)[:, None]
@@ -165,12 +165,14 @@ class SafeSet(Declared, abc.ABC):
 
     Attributes:
       joint_arrival: whether late values of a point must arrive together.
+      on_contexts: whether the rule judges the actions of one context alone.
     """
 
     described: ClassVar[str] = "a rule of safe sets of jaxbandit.safety, such as Confidence()"
     called: ClassVar[str] = "safety"
     in_files: ClassVar[bool] = True
     joint_arrival: ClassVar[bool] = False
+    on_contexts: ClassVar[bool] = False
 
     def start(self, domain: Domain, constraints: int, horizon: Array, dtype: DTypeLike) -> Any:
         """Return the memory before any observation, by default empty.
@@ -203,6 +205,8 @@ class Confidence(SafeSet):
 
     The set is safe with the probability at which the confidence bounds hold, under the model. It is computed anew in every round.
     """
+
+    on_contexts: ClassVar[bool] = True
 
     def judge(self, memory: Any, known: Intervals, domain: Domain) -> Verdict:
         return Verdict(known=known, certified=known.worst <= 0, violated=known.is_violated)
@@ -295,6 +299,7 @@ class Conformal(SafeSet):
     """
 
     joint_arrival: ClassVar[bool] = True
+    on_contexts: ClassVar[bool] = True
     alpha: Annotated[Scalar, between(0, 1, open_high=True), Letter("alpha")] = 0.1
     eta: Annotated[Scalar, positive, Letter("eta")] = 1.0
     w_max: Annotated[Scalar, nonnegative, From("w_1"), Letter("w_max")] = 10.0

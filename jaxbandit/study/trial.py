@@ -22,7 +22,7 @@ from jaxbandit.core.declare import checked, symbols
 from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
-from jaxbandit.domains import Box
+from jaxbandit.domains import Box, Contextual
 from jaxbandit.engine.arguments import at_once
 from jaxbandit.results.dataset import Results, assembled, header
 from jaxbandit.study.plan import MAX_BYTES, Batch, make_plan
@@ -131,6 +131,9 @@ def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, 
     or ``draw_f [T, M]`` and ``draw_g [T, M]`` (``[T, m, M]``) as whole functions for Thompson sampling. A refitted model adds
     ``length_scales [T, G, a]`` at rounds 1..T, of each group ``G`` of outputs, on each axis or on all.
 
+    On a domain with contexts the trace adds ``contexts [T]``, the numbers of the rounds' contexts, and the ``meta`` has ``contexts``: the
+    names of their axes, and their probabilities ``[Z]``. Point ``z A + a`` has context ``z``.
+
     On a box ``domain [C, d]`` has the candidates and ``means`` their values, and the trace adds ``initial_points [n, d]`` and
     ``points [T, d]``, in the units of the axes. Indices number the rows of these three tables, one below the other, and the ``meta`` of the
     algorithm has a ``box``: the names, scales and ends of its sides, and parameters of the search.
@@ -160,6 +163,8 @@ def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, 
         "status": played.status,
         "meta": np.asarray(json.dumps(_meta(study, run, trial))),
     }
+    if isinstance(domain := run.problem.domain, Contextual):
+        arrays["contexts"] = played.indices // domain.actions
     if played.points is not None:
         arrays |= {"initial_points": played.initial_points, "points": played.points}
     if played.length_scales is not None:
@@ -202,6 +207,8 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, object]:
     if isinstance(box := run.problem.domain, Box):
         sides = {name: readable_plain(side) for name, side in zip(box.names, box.sides, strict=True)}
         named |= {"box": {"sides": sides, "starts": box.starts, "steps": box.steps}}
+    if isinstance(domain := run.problem.domain, Contextual):
+        named |= {"contexts": {"axes": list(domain.names[: domain.context_axes]), "probabilities": np.asarray(domain.shares).tolist()}}
     return {**named, "study": study.name, "seed": study.seed, "trial": trial}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jaxbandit.core.declare import Array, Key, OnDomain, Table, check_fields, ch
 from jaxbandit.core.fields import AtLeast, Described, choice, of_class, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.text import fields_in_brief, html_fields
-from jaxbandit.domains import Box, Domain
+from jaxbandit.domains import Box, Contextual, Domain
 from jaxbandit.domains.finite import in_words
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import Form
@@ -142,6 +142,14 @@ class Belief(Prediction, OnDomain):
         pool: Array = self.box.pool(self.posterior)
         return pool
 
+    def here(self, table: Array, axis: int = -1) -> Array:
+        """Return the part of a table ``[..., M]`` of the domain at the belief's points."""
+        return table
+
+    def numbers(self, points: Array) -> Array:
+        """Return the numbers in the domain of the belief's ``points [n]``."""
+        return points
+
     @property
     def noise(self) -> Array:
         """Noise variance of the reward, ``[]``, or by point ``[M]``."""
@@ -187,6 +195,49 @@ class Belief(Prediction, OnDomain):
         form, state = self.model.of_group(self.posterior, self.model.groups[output])
         covariances: Array = form.covariance(state, jnp.asarray(indices))
         return covariances
+
+
+@pytree
+class ContextBelief(Belief):
+    """Belief about the actions of one context, ``A`` points instead of ``M``."""
+
+    whole: Belief
+    context: Array  # [] int32
+
+    @classmethod
+    def of(cls, whole: Belief, context: Array) -> ContextBelief:
+        """Return the part of a belief at the actions of ``context []``."""
+        return whole.extended(cls, **_part(whole, cast(Contextual, whole.domain), context), whole=whole, context=context)
+
+    @property
+    def domain(self) -> Contextual:
+        return cast(Contextual, self.model.domain)
+
+    def here(self, table: Array, axis: int = -1) -> Array:
+        return self.domain.at(self.context, table, axis)
+
+    def numbers(self, points: Array) -> Array:
+        return self.domain.numbers(self.context, points)
+
+    @property
+    def noise(self) -> Array:
+        noise = self.whole.noise
+        return self.here(noise) if jnp.ndim(noise) else noise
+
+    @property
+    def arrived(self) -> Prediction:
+        arrived = self.whole.arrived
+        return replace(arrived, **_part(arrived, self.domain, self.context))
+
+    def draw(self, key: Key, scale: Array) -> Array:
+        return self.here(self.whole.draw(key, scale))
+
+    def covariance(self, output: int, indices: Array) -> Array:
+        return self.here(self.whole.covariance(output, self.numbers(indices)))
+
+
+def _part(prediction: Prediction, domain: Contextual, context: Array) -> dict[str, Array]:
+    return {"mean": domain.at(context, prediction.mean), "sd": domain.at(context, prediction.sd)}
 
 
 class AbstractSurrogate(OnDomain, abc.ABC):

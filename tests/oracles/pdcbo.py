@@ -1,0 +1,26 @@
+"""Replay of PDCBO (Xu et al. 2023, CDC): the authors' class, and the form with the estimate (Xu et al. 2023, DMABO)."""
+
+import numpy as np
+
+from tests.oracles import ucb_policies
+from tests.oracles.bandit import Model, Record, Replay
+from tests.oracles.gaussian_process import Matrix
+
+
+def replay(
+    model: Model, record: Record, *, first: float = 1.0, step: float = 1.0, decay: float = 0.0, epsilon: float = 0.0, observed: bool = True
+) -> Replay:
+    """``UCB_f - phi . LCB_g``, then ``phi <- max(phi + step t^-decay (d_t + epsilon), 0)`` with ``d_t = c_t`` or ``LCB_g(x_t)``."""
+    phi = np.full(len(model.grams) - 1, first)
+    scores, multipliers, widths = [], [phi], []
+    for t, b in enumerate(ucb_policies.bounds(model, record), start=1):
+        scores.append(b.ucb - sum(factor * lower for factor, lower in zip(phi, b.lcb, strict=True)))
+        cost = record.values[t - 1, 1:] if observed else b.lcb[:, record.indices[t - 1]]
+        phi = np.maximum(phi + step / t**decay * (cost + epsilon), 0)
+        multipliers.append(phi)
+        widths.append(b.width)
+    return Replay(scores=np.stack(scores), multipliers=np.stack(multipliers), widths=np.stack(widths))
+
+
+def scores(model: Model, record: Record) -> Matrix:
+    return replay(model, record).scores
