@@ -46,6 +46,8 @@ class Goose(Safe):
     papers: ClassVar[Mapping[str, str]] = {"turchetta2019": "one step"}
     lipschitz: Annotated[PerConstraint, positive, Letter("L")] = 1.0
     epsilon: Annotated[Scalar, positive, Letter("eps")] = 0.1
+    # Distances are to all points of the domain.
+    on_contexts = False
 
     def choose(self, arena: Arena, state: SafeState, belief: Belief, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
         lower, upper, dtype = known.lower[1:], known.upper[0], known.sd.dtype

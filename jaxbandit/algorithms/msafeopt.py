@@ -49,6 +49,8 @@ class MSafeOpt(Safe):
     rise: Annotated[Scalar, nonnegative, Letter("L_f")] = 1.0
     slope: Annotated[Scalar, nonnegative, Letter("l_g")] = 0.0
     each: bool = static(default=False)
+    # Its seeds are on an axis of the whole domain.
+    on_contexts = False
 
     @property
     def traits(self) -> Traits:
