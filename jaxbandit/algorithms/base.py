@@ -61,7 +61,10 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """Number of points of beliefs: ``M``, on a box the posterior's, or the ``A`` actions of a context."""
+        """Number of points of beliefs.
+
+        It is ``M``, on a box that of the posterior, and in a context the number ``A`` of actions.
+        """
         if self.context is not None:
             return cast(Contextual, self.domain).actions
         return self.surrogate.size if self.points is None else len(self.points)
@@ -79,7 +82,7 @@ class Arena:
         return belief if self.points is None else belief.at(self.points)
 
     def here(self, table: Array) -> Array:
-        """Return the part of a table ``[..., M]`` of a state at the points of beliefs."""
+        """Return a state's table ``[..., M]`` at the points of beliefs."""
         return table if self.context is None else cast(Contextual, self.domain).at(self.context, table)
 
     def learn(self, posterior: AnyPosterior, observation: Seen) -> AnyPosterior:

@@ -25,7 +25,7 @@ class PdcboState(DualState):
 
 @pytree
 class Pdcbo(Scored[PdcboState]):
-    r"""PDCBO: optimistic Lagrangian of the round's context, for constraints on average over time.
+    r"""PDCBO: optimistic Lagrangian of a context, for constraints on average.
 
     .. math::
         x_t = \arg\max_{x \in A(z_t)} \mathrm{UCB}_f(x) - \sum_j \phi_t^j \, \mathrm{LCB}_{g_j}(x), \qquad

@@ -1,4 +1,7 @@
-"""Finite domains with contexts: products of contexts, which a problem draws, and actions."""
+"""Finite domains of contexts and actions.
+
+A problem draws the contexts, and an algorithm chooses the actions.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ class Contextual(Domain):
         return jnp.where(inside, context * self.actions + actions, outside)
 
     def at(self, context: Array, table: Array, axis: int = -1) -> Array:
-        """Return the part of a table ``[..., M]`` at the actions of a context, ``[..., A]``."""
+        """Return a table ``[..., M]`` at a context's actions, ``[..., A]``."""
         return jax.lax.dynamic_slice_in_dim(jnp.asarray(table), context * self.actions, self.actions, axis)
 
 
@@ -97,7 +100,7 @@ def with_contexts(
     probabilities: Annotated[Numbers, positive_numbers, vector("one probability per context")] | None = None,
     sequence: Annotated[Numbers, integers_from(0, MOST_POINTS), vector("the number of a context per round")] | None = None,
 ) -> Contextual:
-    """Make the product of a set of contexts and a set of actions.
+    """Make the product of contexts and actions.
 
     A problem on it draws the context of each round, and an algorithm chooses among the actions. An example is
     ``with_contexts(grid([0.0], [1.0], 50), grid([0.0], [30.0], 7))``. Contexts are the first axes, with their own names or ``z1, z2, ...``.

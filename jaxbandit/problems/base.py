@@ -159,7 +159,10 @@ class AbstractProblem(OnDomain):
         return _optimum(as_argument(self.means))
 
     def has_feasible_point(self) -> Array:
-        """Return whether an instance has a feasible point, ``[]``, in every context if there are any."""
+        """Return whether an instance has a feasible point, ``[]``.
+
+        With contexts each of them needs such a point.
+        """
         feasible = jnp.all(jnp.asarray(self.means)[1:] <= 0, axis=0)
         if isinstance(self.domain, Contextual):
             return jnp.all(jnp.any(feasible.reshape(self.domain.contexts, -1), axis=1) | (self.domain.shares == 0))

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -102,7 +103,7 @@ def measure_all(
         best = optimum(instance)
         facts = {"optimum": best.value, "feasible_fraction": best.feasible_fraction, "slater_slack": best.slater_slack}
         if isinstance(instance.domain, Contextual):
-            facts = {name: instance.domain.mean(values) for name, values in facts.items()}
+            facts = {name: jnp.asarray(instance.domain.mean(values)) for name, values in facts.items()}
         return after, {name: getattr(curves, name) for name in metrics}, facts
 
     return map_blocks(one, (problem, key), trials, block=block, mesh=mesh, count=count)

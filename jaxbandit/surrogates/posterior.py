@@ -143,7 +143,7 @@ class Belief(Prediction, OnDomain):
         return pool
 
     def here(self, table: Array, axis: int = -1) -> Array:
-        """Return the part of a table ``[..., M]`` of the domain at the belief's points."""
+        """Return a table ``[..., M]`` of the domain at the belief's points."""
         return table
 
     def numbers(self, points: Array) -> Array:

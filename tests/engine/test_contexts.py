@@ -1,4 +1,7 @@
-"""Domains with contexts: each choice against a dense float64 reference among the actions of its context, and measures by brute force."""
+"""Domains with contexts.
+
+Each choice is compared with a dense float64 reference among the actions of its context, and measures with brute force.
+"""
 
 import functools
 import json
@@ -101,7 +104,7 @@ PLAYED: dict[str, tuple[Any, Replay]] = {
 
 
 def in_context(scores: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """The scores ``[T, M]``, minus infinity at the actions of other contexts than that of the chosen point."""
+    """Return scores ``[T, M]`` without the actions of other contexts."""
     return np.where(np.arange(scores.shape[1]) // ACTIONS == (indices // ACTIONS)[:, None], scores, -1e12)
 
 
@@ -198,7 +201,7 @@ def test_one_context_changes_no_bit(name: str) -> None:
 
 
 def test_scores_are_made_among_the_actions_alone() -> None:
-    """No array of a round's scores has a number for every point; those of the posterior have."""
+    """The scores of a round have no number for every point."""
     shapes = []
 
     class Looking(Pdcbo):
@@ -259,7 +262,7 @@ def test_a_context_without_a_feasible_action_has_no_regret_and_a_flag() -> None:
 
 
 def test_the_best_stationary_policy_keeps_average_constraints() -> None:
-    """Two contexts, two actions: violating in the first is paid for in the second."""
+    """The second of two contexts pays for violation in the first."""
     place = domains.with_contexts(domains.points([[0.0], [1.0]]), domains.points([[0.0], [1.0]]), probabilities=[0.25, 0.75])
     given = problems.from_tables(place, [0.0, 10.0, 2.0, 1.0], [-1.0, 3.0, 0.0, -1.0], noise_variance=0.1)
     value, policy = problems.best_mixed_policy(given)

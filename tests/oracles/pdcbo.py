@@ -1,4 +1,7 @@
-"""Replay of PDCBO (Xu et al. 2023, CDC): the authors' class, and the form with the estimate (Xu et al. 2023, DMABO)."""
+"""Replay of PDCBO (Xu et al. 2023, CDC).
+
+It has the authors' class, and the form with the estimate (Xu et al. 2023, DMABO).
+"""
 
 import numpy as np
 
@@ -10,7 +13,10 @@ from tests.oracles.gaussian_process import Matrix
 def replay(
     model: Model, record: Record, *, first: float = 1.0, step: float = 1.0, decay: float = 0.0, epsilon: float = 0.0, observed: bool = True
 ) -> Replay:
-    """``UCB_f - phi . LCB_g``, then ``phi <- max(phi + step t^-decay (d_t + epsilon), 0)`` with ``d_t = c_t`` or ``LCB_g(x_t)``."""
+    """Replay ``UCB_f - phi . LCB_g`` with its dual steps.
+
+    ``phi <- max(phi + step t^-decay (d_t + epsilon), 0)`` has ``d_t = c_t`` or ``LCB_g(x_t)``.
+    """
     phi = np.full(len(model.grams) - 1, first)
     scores, multipliers, widths = [], [phi], []
     for t, b in enumerate(ucb_policies.bounds(model, record), start=1):
