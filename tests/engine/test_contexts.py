@@ -74,19 +74,15 @@ def scores_of_config(model: bandit.Model, record: bandit.Record) -> np.ndarray:
     return np.where(replay.worst <= 0, replay.ucb, -1e9)
 
 
-def of_epbo(model: bandit.Model, record: bandit.Record) -> np.ndarray:
-    return np.stack([b.ucb - 2.0 * np.maximum(b.lcb, 0).sum(0) for b in ucb_policies.bounds(model, record)])
-
-
 Replay = Callable[[bandit.Model, bandit.Record], Any]
 PLAYED: dict[str, tuple[Any, Replay]] = {
-    "rpol": (jaxbandit.Rpol(estimator=BOUNDS), ucb_policies.rpol),
+    "rpol": (jaxbandit.Rpol(estimator=BOUNDS), functools.partial(policies.rpol, strategy="bounds")),
     "cbo": (
         jaxbandit.Cbo(estimator=BOUNDS, reward_clip=6.0, cost_clip=6.0),
-        functools.partial(ucb_policies.cbo, reward_clip=6.0, cost_clip=6.0),
+        functools.partial(policies.cbo, strategy="bounds", reward_bound=6.0, cost_bound=6.0, cap=10.0),
     ),
     "config": (jaxbandit.Config(estimator=BOUNDS), scores_of_config),
-    "epbo": (jaxbandit.Epbo(estimator=BOUNDS, penalty=2.0), of_epbo),
+    "epbo": (jaxbandit.Epbo(estimator=BOUNDS, penalty=2.0), functools.partial(policies.epbo, strategy="bounds", penalty=np.full(2, 2.0))),
     "primal-dual": (
         jaxbandit.PrimalDual(estimator=BOUNDS, step=0.5),
         functools.partial(policies.primal_dual, first=np.ones(2), step=0.5),

@@ -5,7 +5,7 @@ It has the authors' class, and the form with the estimate (Xu et al. 2023, DMABO
 
 import numpy as np
 
-from tests.oracles import ucb_policies
+from tests.oracles import policies
 from tests.oracles.bandit import Model, Record, Replay
 from tests.oracles.gaussian_process import Matrix
 
@@ -19,12 +19,13 @@ def replay(
     """
     phi = np.full(len(model.grams) - 1, first)
     scores, multipliers, widths = [], [phi], []
-    for t, b in enumerate(ucb_policies.bounds(model, record), start=1):
-        scores.append(b.ucb - sum(factor * lower for factor, lower in zip(phi, b.lcb, strict=True)))
-        cost = record.values[t - 1, 1:] if observed else b.lcb[:, record.indices[t - 1]]
+    for t, belief in enumerate(policies.beliefs(model, record), start=1):
+        upper, *lower = policies.optimistic(belief, None)
+        scores.append(upper - sum(factor * bound for factor, bound in zip(phi, lower, strict=True)))
+        cost = record.values[t - 1, 1:] if observed else np.array([bound[record.indices[t - 1]] for bound in lower])
         phi = np.maximum(phi + step / t**decay * (cost + epsilon), 0)
         multipliers.append(phi)
-        widths.append(b.width)
+        widths.append(belief.width)
     return Replay(scores=np.stack(scores), multipliers=np.stack(multipliers), widths=np.stack(widths))
 
 
