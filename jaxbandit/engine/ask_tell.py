@@ -13,7 +13,7 @@ from jaxbandit.core.declare import Array, Key, checked
 from jaxbandit.core.fields import Rounds
 from jaxbandit.core.pytree import canonicalise, pytree
 from jaxbandit.core.status import Status
-from jaxbandit.domains import Box
+from jaxbandit.domains import Box, Contextual
 from jaxbandit.engine import learner
 from jaxbandit.engine.cell import check_capacity, in_force, least_refresh
 from jaxbandit.surrogates import Surrogate
@@ -58,6 +58,8 @@ class Learner:
         algorithm.validate(None, model.outputs, model.domain.size, model.domain.dimension)
         if isinstance(model.domain, Box):
             raise InvalidArgument("model: must be on a finite domain, such as domain.sobol(4096, 0) of a box, got one on a box")
+        if isinstance(model.domain, Contextual) and not algorithm.on_contexts:
+            raise InvalidArgument(f"algorithm: {type(algorithm).__name__} cannot choose among the actions of one context")
         if algorithm.traits.sees_constraints:
             raise InvalidArgument(
                 f"algorithm: {type(algorithm).__name__} sees a constraint function before it chooses, which nobody tells here"
@@ -73,10 +75,16 @@ class Learner:
         """Return the state before the first point."""
         return LearnerState(state=self.algorithm.init(self.arena), round=jnp.int32(0), status=jnp.int32(0))
 
-    def ask(self, state: LearnerState, key: Key) -> tuple[Array, LearnerState]:
-        """Return the next point's number ``[]`` on the domain, and the state."""
+    def ask(self, state: LearnerState, key: Key, context: Array | None = None) -> tuple[Array, LearnerState]:
+        """Return the next point's number ``[]`` on the domain, and the state.
+
+        On a domain with contexts it is a point of ``context []``, the number of a context.
+        """
+        if isinstance(self.arena.domain, Contextual) != (context is not None):
+            has = "has" if context is None else "has no"
+            raise InvalidArgument(f"context: the domain {has} contexts, got {short(context)}")
         t = state.round + 1
-        choice = learner.choose_point(self.algorithm, self.arena, state.state, t, key)
+        choice = learner.choose_point(self.algorithm, self.arena, state.state, t, key, context)
         failures = learner.faults(self.arena, choice, choice.state, learner.may_be_infinite(self.algorithm.init(self.arena)))
         status = learner.with_flags(state.status | learner.flags_raised(self.algorithm, choice.decision, choice.state), failures)
         return choice.point, LearnerState(state=choice.state, round=t, status=status)

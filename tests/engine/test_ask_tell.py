@@ -60,3 +60,19 @@ def test_what_it_cannot_run_is_refused_by_name() -> None:
     learner = jb.Learner.of(jb.Rpol(), MODEL, horizon=HORIZON)
     with pytest.raises(jb.InvalidArgument, match="values: must be the reward and 1 constraints"):
         learner.tell(learner.init(), jnp.int32(0), jnp.zeros(3))
+
+
+def test_points_of_a_context_are_asked_for() -> None:
+    grid = jb.domains.grid([0.0], [1.0], 5)
+    domain = jb.domains.with_contexts(grid, jb.domains.grid([0.0], [2.0], 3))
+    model = jb.surrogate(domain, jb.kernels.SquaredExponential(length_scale=0.5), noise_variance=0.1)
+    learner = jb.Learner.of(jb.Rpol(), model, horizon=HORIZON)
+    state = learner.init()
+    for context in (2, 0, 1):
+        point, state = learner.ask(state, jax.random.key(context), jnp.int32(context))
+        assert 5 * context <= int(point) < 5 * (context + 1)
+        state = learner.tell(state, point, jnp.array([1.0, -0.5]))
+    with pytest.raises(jb.InvalidArgument, match="context: the domain has contexts, got None"):
+        learner.ask(state, jax.random.key(0))
+    with pytest.raises(jb.InvalidArgument, match="context: the domain has no contexts"):
+        jb.Learner.of(jb.Rpol(), MODEL, horizon=HORIZON).ask(state, jax.random.key(0), jnp.int32(0))
