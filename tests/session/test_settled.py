@@ -224,7 +224,6 @@ def test_algorithms_begin_with_what_was_measured_and_meet_the_same_futures() -> 
     assert set(both.bands()["bound"].values) == {"lower", "median", "upper"}
 
 
-@pytest.mark.full
 def test_delays_come_beside_the_runs_in_flight() -> None:
     """Four runs in flight are a delay of three rounds."""
     session, *_ = stated()

@@ -169,6 +169,7 @@ def test_what_is_shown_is_of_all_that_was_told() -> None:
             session.tell(ticket, told(ticket.point))
         late = session.ask()
         session.tell(late, {"y": told(late.point)["y"]})
+        assert not session.shows_noise
         rows = session.history().to_dataframe()
         history = {name: rows[name].tolist() for name in ("a", "b", "y")} | {"g": [None if v != v else v for v in rows["g"]]}
         with Session.create(None, axes, key=0, history=history, **goals) as other:
