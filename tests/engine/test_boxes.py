@@ -479,7 +479,8 @@ def part_reward(x):
     return -((x[0] - 0.6) ** 2) - (x[1] - 0.7) ** 2 - (x[2] - 0.1) ** 2
 
 
-@pytest.mark.parametrize("such_that", [["a + b + c <= 1"], ["a + b + c = 1", "a <= 2 * b"]])
+@pytest.mark.full(but=("equality",))
+@pytest.mark.parametrize("such_that", [["a + b + c <= 1"], ["a + b + c = 1", "a <= 2 * b"]], ids=["inequality", "equality"])
 def test_every_point_of_a_trial_is_inside(such_that):
     part = domains.box(dict.fromkeys("abc", (0.0, 1.0)), such_that=such_that)
     problem = jb.problems.on_box(part, part_reward, [], noise_variance=1e-2)

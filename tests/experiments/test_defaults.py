@@ -215,6 +215,7 @@ def test_rivals_plays_optimise(tmp_path, capsys):
         assert (data["recommended"].values >= data["best"].values).all()
 
 
+@pytest.mark.full
 def test_settings_draw_functions_with_and_without_constraints():
     limited = default.SETTINGS["2 axes, 1 constraint"]
     free = dataclasses.replace(limited, constraints=0)
@@ -249,6 +250,7 @@ def test_ranks_share_ties_and_put_trials_without_a_feasible_point_last():
     assert default.notes(dataset)[1] == "trials without a feasible point: random 1, CEI 1"
 
 
+@pytest.mark.full
 def test_the_choice_of_a_default_is_played_and_kept(tmp_path, monkeypatch):
     with pytest.raises(InvalidArgument, match=r"^--candidates: must be one of .*; got 'nobody'"):
         default.play(

@@ -356,9 +356,12 @@ def run(problem: Any, **options: Any) -> jb.Trajectory:
         return jb.simulate(problem, options.pop("algorithm", jb.Cei()), model, horizon=HORIZON, trials=3, key=2, **options)
 
 
-@pytest.mark.full(but=("design",))
-@pytest.mark.parametrize("make", [on_grid, on_box], ids=["grid", "box"])
-@pytest.mark.parametrize("initial", [jb.InitialDesign(), jb.InitialDesign(random=5)], ids=["no design", "design"])
+@pytest.mark.full(but=("grid",))
+@pytest.mark.parametrize(
+    ("make", "initial"),
+    [(make, jb.InitialDesign(random=random)) for make in (on_grid, on_box) for random in (5, 0)],
+    ids=["grid", "grid without design", "box", "box without design"],
+)
 def test_values_of_failed_runs_have_no_consequence(make: Any, initial: jb.InitialDesign) -> None:
     """Failures are counted."""
     first, other = (run(problems.with_failures(make(there), crashes), initial=initial) for there in (0.0, -0.7))

@@ -562,6 +562,7 @@ journal.close()
 """
 
 
+@pytest.mark.full(but=("a link to the journal",))
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_session_reached_by_two_paths_has_one_writer(kind: str, tmp_path: Path) -> None:
     """Two processes ask at once, each by its own path."""
