@@ -34,7 +34,7 @@ class MSafeOpt(Safe):
     without a candidate. For several constraints every one has to hold and the worst one counts, which is our reading; the paper has one.
 
     Attributes:
-      axis: number of the axis ``s``, from 0, or its name. The domain is a product grid.
+      axis: number of the axis ``s``, from 0, or its name where the domain names its axes. The domain is a product grid.
       rise: ``L_f >= 0``, how fast the reward can rise along ``s``.
       slope: ``l_g >= 0``, least slope of each constraint along ``s``; 0 is always right, and slow.
       each: whether to look for the best ``s`` of every column, the paper's second form: no column is dropped, and ``l`` is its own.

@@ -332,7 +332,7 @@ class Monotone(SafeSet):
     at the same or a larger value of the axis with all other coordinates equal, and violated if a point at the same or a smaller value is.
 
     Attributes:
-      axis: number of the axis, from 0, or its name. The domain is a product grid.
+      axis: number of the axis, from 0, or its name where the domain names its axes. The domain is a product grid.
       rule: the rule that certifies the points above.
     """
 
