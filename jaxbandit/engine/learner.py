@@ -21,6 +21,7 @@ from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Contextual
+from jaxbandit.feedback.learner import LatePosterior
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import BoxSurrogate, Posterior, Surrogate
 
@@ -108,8 +109,8 @@ def flags_raised(algorithm: Algorithm, decision: Decision, state: object) -> Arr
 
 def _watched(state: object) -> list[Array]:
     """Return the arrays that :func:`faults` checks, of a posterior only its gain."""
-    parts = jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, Posterior))
-    leaves = (jnp.asarray(part.gain if isinstance(part, Posterior) else part) for part in parts)
+    parts = jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, Posterior | LatePosterior))
+    leaves = (jnp.asarray(part.gain if isinstance(part, Posterior | LatePosterior) else part) for part in parts)
     return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
 
 
