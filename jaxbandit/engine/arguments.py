@@ -15,11 +15,12 @@ from jaxbandit.core import checks
 from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import Place, each, function, of_class
 from jaxbandit.core.keys import round_key
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.delays import Delay, Failing
 from jaxbandit.delays.models import unproven
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.surrogates import Surrogate
 
 ALMOST_SURELY = 1 - 1e-12
 
@@ -44,6 +45,7 @@ class Delays:
     model: Delay
     policy: Policy
     capacity: int = static()
+    one_root: bool = static(default=False)
 
     def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> tuple[Array, Array]:
         """Return arrival rounds ``[T, k]``, and whether a delay is negative ``[T]``."""
@@ -79,6 +81,20 @@ def plan_delays(
     longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)
     slots = min(horizon - 1, longest) + 1 if capacity is None else capacity
     return [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
+
+
+def with_one_root(planned: Sequence[Delays], models: Sequence[Surrogate], horizon: int) -> list[Delays]:
+    """Return the delays of variants, with one root if all their models allow it.
+
+    Every value must arrive while the buffer has its point.
+    """
+    allowed = not checks.is_traced([model.noise_variance for model in models]) and all(
+        np.all(np.isfinite(own.model.mean))
+        and own.capacity > min(horizon - 1, own.model.quantile(ALMOST_SURELY))
+        and own.policy.allows_one_root(model, own.capacity)
+        for own, model in zip(planned, models, strict=True)
+    )
+    return [replace(own, one_root=allowed) for own in planned]
 
 
 def at_once(delays: Sequence[Delay]) -> bool:

@@ -22,7 +22,7 @@ from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Contextual
 from jaxbandit.engine import learner
-from jaxbandit.engine.arguments import INFORMED, Delays, plan_delays
+from jaxbandit.engine.arguments import INFORMED, Delays, plan_delays, with_one_root
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
@@ -81,6 +81,8 @@ class Cell:
         if check:
             check_run(problem, algorithms, models, horizon, initial, informed)
         late = plan_delays(problem, algorithms, delays, feedback, capacity, horizon)
+        if informed is None and late[0] is not None:
+            late = with_one_root(late, models, horizon)
         needed = {"room": horizon + initial.count, "refresh": least_refresh(models, horizon), "informed": informed}
         return cls.of(problem, list(zip(algorithms, models, late, strict=True)), initial, horizon=horizon, **(needed | how))
 
@@ -196,7 +198,8 @@ class Cell:
             joint = surrogate.outputs == 1 or algorithm.traits.joint_arrival
             separate = not (joint or delays.model.joint)
             axis = axis_of(self.block)
-            bound = delays.policy.bind(surrogate, separate_outputs=separate, capacity=delays.capacity, axis=axis)
+            late = delays.policy.bind(surrogate, separate_outputs=separate, capacity=delays.capacity, axis=axis)
+            bound = replace(late, one_root=delays.one_root)
         return Setting(
             instance=instance,
             algorithm=algorithm,

@@ -177,6 +177,10 @@ class Policy(Declared, abc.ABC):
         """
         return feedback.present & (feedback.ages < chosen)[:, None]
 
+    def allows_one_root(self, model: Surrogate, capacity: int) -> bool:
+        """Return whether one root serves chosen and arrived values of ``model``."""
+        return False
+
     def model_of(self, learner: DelayedSurrogate) -> Surrogate:
         """Return the model of the algorithms' posterior, by default ``chosen``."""
         return learner.chosen
@@ -201,6 +205,7 @@ class DelayedSurrogate(AbstractSurrogate):
       policy: a policy of :mod:`jaxbandit.feedback`.
       capacity: number of rounds of pending feedback in the buffer.
       axis: name of the batch axis of trials, ``None`` for a single trial.
+      one_root: whether the policy keeps one root for all chosen points, because every value arrives while the buffer has its point.
       under_way: ``[M]`` booleans, points under way or failed, or ``None``. Predictions make these points, and points beside them on a box,
         look worst to an algorithm.
     """
@@ -210,6 +215,7 @@ class DelayedSurrogate(AbstractSurrogate):
     policy: Policy
     capacity: int = static()
     axis: str | None = static(default=None)
+    one_root: bool = static(default=False)
     under_way: Array | None = None
 
     @property
@@ -291,20 +297,31 @@ def fold_arrivals(step: Callable[[T, Array, Array, Array], T], carry: T, feedbac
     """Return the carry after steps over the arrivals in ``mask [C, k]``.
 
     ``step(carry, points [k], values [k], present [k])`` has the next arrival of every output; ``present`` is false for outputs without
-    another arrival. Under ``vmap`` over ``axis`` the number of steps is the largest among the trials, so that the loop has one exit for all
-    trials and XLA updates its carry in place.
+    another arrival.
     """
-    count = jnp.max(jnp.sum(mask, axis=0, dtype=jnp.int32))
+    outputs = jnp.arange(mask.shape[1], dtype=jnp.int32)
+
+    def of_slots(carry: T, slots: Array, present: Array) -> T:
+        return step(carry, feedback.indices[slots], feedback.values[slots, outputs], present)
+
+    return in_turn_of_slots(of_slots, carry, mask.T, axis)
+
+
+def in_turn_of_slots(step: Callable[[T, Array, Array], T], carry: T, mask: Array, axis: str | None) -> T:
+    """Return the carry after ``step(carry, slots [k], present [k])`` for each slot in ``mask [k, C]``.
+
+    Under ``vmap`` over ``axis`` the number of steps is the largest among the trials, so that the loop has one exit for all trials and XLA
+    updates its carry in place.
+    """
+    count = jnp.max(jnp.sum(mask, axis=1, dtype=jnp.int32))
     if axis is not None:
         count = jax.lax.pmax(count, axis)
 
     def one(_: Array, state: tuple[T, Array]) -> tuple[T, Array]:
         carry, mask = state
-        slots, outputs = (jnp.arange(size, dtype=jnp.int32) for size in mask.shape)
-        first = jnp.argmax(mask, axis=0).astype(jnp.int32)
-        present = jnp.any(mask, axis=0)
-        carry = step(carry, feedback.indices[first], feedback.values[first, outputs], present)
-        return carry, mask & (slots[:, None] != first[None, :])
+        first = jnp.argmax(mask, axis=1).astype(jnp.int32)
+        carry = step(carry, first, jnp.any(mask, axis=1))
+        return carry, mask & (jnp.arange(mask.shape[1], dtype=jnp.int32)[None] != first[:, None])
 
     after: T = jax.lax.fori_loop(0, count, one, (carry, mask))[0]
     return after
