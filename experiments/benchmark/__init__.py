@@ -32,6 +32,9 @@ The file of ``--json`` is one object. Its keys:
   ``precision`` in force, rounds between two refreshes of the variance (``refresh``, 0 for none), ``rank``, the largest error of a mean in
   posterior deviations (``mean_error``) and of a deviation relative to itself (``sd_error``), and microseconds per update of one trial
   (``update_us``).
+- ``late``: RPOL under Poisson delays of mean ``mean_delay``, with at most ``slots`` pending points: ``policies``, with ``us`` per
+  trial-round, its ratio to the time without delay (``over_none``: at most 2 of ``censor`` and ``hallucinate``, 2.5 of ``wait``), and
+  the same ratio of the multiply-adds of the posterior alone (``work_over_none``).
 - ``boxes``: a continuous box (Hartmann-6), ``trials`` side by side for ``horizon`` rounds: ``us`` per trial-round of constrained EI with
   ``fixed`` kernels and with ``fitted`` ones, and of ``scbo`` with fitted ones, which is not in the quick benchmark; and of BoTorch, whose
   kernels are fitted in each round, in ``rival_trials`` trials of ``rival_horizon`` rounds: ``botorch_fitted`` (constrained log-EI) and

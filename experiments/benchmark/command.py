@@ -51,6 +51,15 @@ SIZES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
         "repeats": (1, 1, 2),
     },
     "accuracy": {"points_per_axis": (8, 16, 30), "horizon": (60, 300, 3000)},
+    "late": {
+        "points_per_axis": (8, 50, 50),
+        "trials": (8, 100, 100),
+        "horizon": (20, 200, 200),
+        "repeats": (1, 3, 5),
+        "mean_delay": (15, 15, 15),
+        # Rounds after which the values of a mean delay of 15 have arrived.
+        "slots": (50, 50, 50),
+    },
     "boxes": {
         "trials": (2, 20, 100),
         "horizon": (3, 48, 100),

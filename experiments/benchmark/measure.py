@@ -62,7 +62,7 @@ def measure(sizes: dict[str, dict[str, Any]], *, peers: bool = True) -> dict[str
     figures |= {"cpu_model": cpu_model(), "cores": cores(), "pinned": pinned and CAN_PIN}
     figures["date"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     figures["versions"] = {"python": platform.python_version(), "jax": machine["jax"], "numpy": machine["numpy"]}
-    for name in ("accuracy", "boxes", "data_rate", "session", "tuning"):
+    for name in ("accuracy", "late", "boxes", "data_rate", "session", "tuning"):
         figures[name] = sizes[name] | part(name, f"{name}.measure_{name}")
     figures["study"] = sizes["study"] | part("study", "study.measure_study", pinned=False)
     with_dask = importlib.util.find_spec("distributed") is not None

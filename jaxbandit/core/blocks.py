@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import jax
@@ -15,6 +16,9 @@ from jaxbandit.core.declare import Device, T
 S = TypeVar("S")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+
+# Loops of an accelerator have one of these lengths, or the largest one that is possible.
+LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
 
 # The trials of a block decide some steps together over this batch axis.
 BLOCK_AXIS = "trials"
@@ -115,6 +119,27 @@ def by_platform(default: Callable[..., R], **others: Callable[..., R]) -> Callab
         return pair
 
     return function
+
+
+def repeated(step: Callable[[T], T], state: T, count: jax.Array, most: int) -> T:
+    """Return the state after ``count <= most`` steps, the same number in all trials.
+
+    A step must leave the state the same when there is nothing to do. The host of an accelerator would wait for each turn of a loop of
+    unknown length, so that there the loop has the next larger of some known lengths.
+    """
+    lengths = [length for length in LENGTHS if length < most] + [most]
+
+    def turns(length: Any, state: T) -> T:
+        after: T = jax.lax.fori_loop(0, length, lambda _, state: step(state), state)
+        return after
+
+    def known(state: T) -> T:
+        branch = jnp.sum(count > jnp.asarray(lengths, jnp.int32), dtype=jnp.int32)
+        after: T = jax.lax.switch(branch, [partial(turns, length) for length in lengths], state)
+        return after
+
+    after: T = jax.lax.platform_dependent(state, cpu=partial(turns, count), default=known)
+    return after
 
 
 def numpy_of(array: Any) -> Any:

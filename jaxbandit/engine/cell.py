@@ -113,7 +113,7 @@ class Cell:
             problem=canonicalise(without_name(problem)),
             variants=gather_variants(gathered),
             initial=canonicalise(initial),
-            block=block or gathered[0][1].trials_per_block,
+            block=block or _usual_block(*gathered[0]),
             **how,
         )
 
@@ -196,7 +196,7 @@ class Cell:
         joint = False
         if delays is not None:
             joint = surrogate.outputs == 1 or algorithm.traits.joint_arrival
-            separate = not (joint or delays.model.joint)
+            separate = _arrive_apart(algorithm, surrogate, delays)
             axis = axis_of(self.block)
             late = delays.policy.bind(surrogate, separate_outputs=separate, capacity=delays.capacity, axis=axis)
             bound = replace(late, one_root=delays.one_root)
@@ -210,6 +210,19 @@ class Cell:
             kernel=self.kernel,
             unchecked=unchecked or self.informed is not None,
         )
+
+
+def _arrive_apart(algorithm: Algorithm, surrogate: Surrogate, delays: Delays) -> bool:
+    """Return whether the outputs' values arrive by themselves."""
+    return surrogate.outputs > 1 and not (algorithm.traits.joint_arrival or delays.model.joint)
+
+
+def _usual_block(algorithm: Algorithm, surrogate: Surrogate, delays: Delays | None) -> int:
+    """Return the number of trials whose factors suit a CPU core's cache."""
+    block = surrogate.trials_per_block
+    if delays is None or delays.one_root or not delays.policy.has_factors_of_arrivals or not _arrive_apart(algorithm, surrogate, delays):
+        return block
+    return max(min(block, 2), block * len(surrogate.forms) // surrogate.outputs)
 
 
 def _with_capacity(variant: Variant, capacity: int) -> Variant:

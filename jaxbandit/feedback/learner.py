@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from jaxbandit.core.blocks import repeated
 from jaxbandit.core.declare import Array, Declared, Key, checked
 from jaxbandit.core.fields import MOST_ROUNDS, whole
 from jaxbandit.core.pytree import pytree, replace, static
@@ -143,6 +144,8 @@ class Policy(Declared, abc.ABC):
 
     described: ClassVar[str] = "a policy of jaxbandit.feedback, such as Wait()"
     called: ClassVar[str] = "feedback"
+    # Posteriors have a factor for each group of outputs that arrive together, unless one root serves all.
+    has_factors_of_arrivals: ClassVar[bool] = True
     in_files: ClassVar[bool] = True
     name: ClassVar[str]
 
@@ -314,14 +317,15 @@ def in_turn_of_slots(step: Callable[[T, Array, Array], T], carry: T, mask: Array
     updates its carry in place.
     """
     count = jnp.max(jnp.sum(mask, axis=1, dtype=jnp.int32))
-    if axis is not None:
-        count = jax.lax.pmax(count, axis)
 
-    def one(_: Array, state: tuple[T, Array]) -> tuple[T, Array]:
+    def one(state: tuple[T, Array]) -> tuple[T, Array]:
         carry, mask = state
         first = jnp.argmax(mask, axis=1).astype(jnp.int32)
         carry = step(carry, first, jnp.any(mask, axis=1))
         return carry, mask & (jnp.arange(mask.shape[1], dtype=jnp.int32)[None] != first[:, None])
 
-    after: T = jax.lax.fori_loop(0, count, one, (carry, mask))[0]
+    if axis is None:
+        alone: T = jax.lax.fori_loop(0, count, lambda _, state: one(state), (carry, mask))[0]
+        return alone
+    after: T = repeated(one, (carry, mask), jax.lax.pmax(count, axis), mask.shape[1])[0]
     return after

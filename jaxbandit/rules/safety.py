@@ -12,6 +12,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from jaxbandit.core import checks
+from jaxbandit.core.blocks import repeated
 from jaxbandit.core.declare import Array, Declared, Key, PerConstraint, Scalar
 from jaxbandit.core.fields import From, Letter, between, label, nonnegative, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
@@ -19,6 +20,7 @@ from jaxbandit.domains import Domain
 from jaxbandit.numerics.ties import nearly_best, restricted_to, squared_distance
 from jaxbandit.rules.estimators import Bounds
 from jaxbandit.surrogates import Belief, Prediction, Surrogate
+from jaxbandit.surrogates.precision import in_step
 
 __all__ = ["Confidence", "Conformal", "Expansion", "Intervals", "Lipschitz", "Monotone", "SafeSet", "Verdict", "intervals", "maximisers"]
 __dir__ = __all__.copy
@@ -96,7 +98,8 @@ class Expansion(Declared):
     def widest(self, model: Surrogate, belief: Belief, known: Intervals, safe: Array, candidates: Array) -> Array:
         """Return the index of the candidate expander of largest ``known.size``, else ``M``.
 
-        The search examines blocks of ``candidates [M]``, widest first, and stops at the first block with an expander.
+        The search examines blocks of ``candidates [M]``, widest first, and stops at the first block with an expander. On an accelerator it
+        goes on for a known number of blocks, because the host would wait for each turn of a loop of unknown length.
         """
         size = safe.shape[0]
         # A product [32, r] x [r, M] examines 32 candidates at once, few enough for the search to stop early.
@@ -108,15 +111,25 @@ class Expansion(Declared):
             return (jnp.max(left) > -jnp.inf) & (expander == size)
 
         def examine(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            left, _ = carry
+            left, before = carry
             level = jnp.where(nearly_best(left), jnp.max(left), left)
             # A full sort would take fifty times as long.
             widest, points = jax.lax.top_k(level, block)
             good = self.expands(model, belief, known, safe, points) & (widest > -jnp.inf)
             tied = good & nearly_best(jnp.where(good, widest, -jnp.inf))
-            return left.at[points].set(-jnp.inf), jnp.min(jnp.where(tied, points.astype(jnp.int32), size))
+            found = jnp.min(jnp.where(tied, points.astype(jnp.int32), size))
+            return left.at[points].set(-jnp.inf), jnp.where(before < size, before, found)
 
-        return jax.lax.while_loop(more, examine, (left, jnp.int32(size)))[1]
+        def on_accelerators(carry: tuple[Array, Array]) -> Array:
+            carry = examine(carry)
+            blocks = -(-jnp.sum(carry[0] > -jnp.inf, dtype=jnp.int32) // block)
+            return repeated(examine, carry, in_step(jnp.where(more(carry), blocks, 0)), -(-size // block))[1]
+
+        def on_cpus(carry: tuple[Array, Array]) -> Array:
+            return jax.lax.while_loop(more, examine, carry)[1]
+
+        widest: Array = jax.lax.platform_dependent((left, jnp.int32(size)), cpu=on_cpus, default=on_accelerators)
+        return widest
 
     def expands(self, model: Surrogate, belief: Belief, known: Intervals, safe: Array, points: Array) -> Array:
         """Return the mask ``[n]`` of expanders among the safe ``points [n]``."""

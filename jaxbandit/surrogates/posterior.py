@@ -482,6 +482,12 @@ class Surrogate(AbstractSurrogate):
             apart[name] = (value if checks.is_traced(value) else np.asarray(value))[groups]
         return replace(self, **apart)
 
+    def only(self, group: int) -> Self:
+        """Return the model of the outputs of one group."""
+        own: dict[str, Any] = {name: value[group : group + 1] for name, value in self._by_group().items()}
+        members = np.flatnonzero(np.asarray(self.groups) == group)
+        return replace(self, forms=(self.forms[group],), groups=(0,) * len(members), prior_mean=self.prior_mean[members], kernels=(), **own)
+
     def _by_group(self) -> dict[str, Table]:
         return {"noise_variance": self.noise_variance}
 

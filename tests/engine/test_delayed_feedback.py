@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Status, delays, feedback, metrics
+from jaxbandit import Status, delays, feedback, kernels, metrics, problems
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import plan_delays
 from jaxbandit.engine.cell import Cell
+from jaxbandit.engine.learner import may_be_infinite
 from tests.oracles import bandit, delayed_policies
 from tests.support.delayed_runs import (
     HORIZON,
@@ -38,6 +39,45 @@ from tests.support.delayed_runs import (
     traces,
 )
 from tests.support.paths import ROOT
+
+# Programs.
+
+
+def learner_of(policy: feedback.Policy, delay: delays.Delay, noise: float = 0.05, **options: Any) -> Any:
+    """The bound surrogate of a run, and the number of trials side by side."""
+    sine = problems.sine(50)
+    kernel = kernels.SquaredExponential(length_scale=1.0)
+    model = jaxbandit.surrogate(sine.domain, kernel, noise_variance=noise, outputs=2, precision="float32")
+    given = {"horizon": 200, "feedback": policy, "informed": None} | options
+    cell = Cell.ready(sine, [(jaxbandit.Rpol(), model, delay)], InitialDesign(), **given)
+    return cell.setting(KEY, np.asarray([0, 0, 1])), cell.block
+
+
+@pytest.mark.parametrize("policy", [*POLICIES.values(), feedback.Hallucinate()], ids=[*POLICIES, "hallucinate without one root"])
+def test_checks_of_a_round_read_no_factor(policy: feedback.Policy) -> None:
+    setting, _ = learner_of(policy, delays.Poisson(mean=15.0), noise=0.05 if policy in POLICIES.values() else 1e-4)
+    assert sum(x.size for x in may_be_infinite(setting.algorithm.init(setting.arena))) <= 4
+
+
+def test_one_root_serves_where_all_values_arrive_and_noise_is_resolved() -> None:
+    def has_one_root(delay: delays.Delay, noise: float = 0.05, **options: Any) -> bool:
+        return learner_of(feedback.Hallucinate(), delay, noise, **options)[0].arena.surrogate.one_root
+
+    poisson = delays.Poisson(mean=15.0)
+    assert has_one_root(poisson)
+    assert not has_one_root(poisson, noise=5e-4), "rounding"
+    assert not has_one_root(poisson, capacity=20), "values may be lost"
+    assert not has_one_root(delays.Lossy(delay=poisson, never=0.1)), "some values never arrive"
+    assert not has_one_root(delays.Geometric(mean=15.0)), "a root is smaller than the covariances of 200 pending points"
+
+
+def test_trials_side_by_side_have_room_for_their_factors_in_a_cache() -> None:
+    late = delays.Poisson(mean=15.0)
+    usual = learner_of(feedback.Censor(), late)[1]
+    assert usual >= 4 and learner_of(feedback.Hallucinate(), late)[1] == usual
+    assert learner_of(feedback.Wait(), late)[1] == learner_of(feedback.Hallucinate(), late, noise=5e-4)[1] == usual // 2
+    assert learner_of(feedback.Wait(), delays.Batches(size=4))[1] == usual, "outputs share a factor"
+
 
 # Choices under delays of each output's own.
 

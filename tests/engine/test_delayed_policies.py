@@ -37,7 +37,7 @@ def policy_of(name: str, window: int, minimum: Any) -> Any:
 ROUNDS, WINDOW = 16, 3
 
 
-@functools.partial(jax.jit, static_argnames=("policy_name", "window", "separate_outputs", "capacity"))
+@functools.partial(jax.jit, static_argnames=("policy_name", "window", "separate_outputs", "capacity", "one_root"))
 def history(
     surrogate: jaxbandit.Surrogate,
     minimum: Any,
@@ -47,6 +47,7 @@ def history(
     window: int,
     separate_outputs: bool,
     capacity: int,
+    one_root: bool,
 ) -> tuple[Any, Any]:
     """Return predictions before each round, and final covariances.
 
@@ -54,6 +55,7 @@ def history(
     starts again.
     """
     learner = policy_of(policy_name, window, minimum).bind(surrogate, separate_outputs=separate_outputs, capacity=capacity, axis="trials")
+    learner = jaxbandit.replace(learner, one_root=one_root)
     outputs = surrogate.outputs
 
     def seen(posterior: Any) -> dict[str, Any]:
@@ -122,6 +124,7 @@ def check_history(
     whole: bool = False,
     mixed: bool = False,
     by_point: bool = False,
+    one_root: bool = False,
 ) -> None:
     """Check a history.
 
@@ -142,7 +145,7 @@ def check_history(
         assert len(surrogate.forms) == (outputs if by_point else 2 if mixed else 1)
         points, arrivals, again = (x.astype(np.int32) for x in (indices, due, restarts))
         given = points, values.astype(precision), arrivals, again
-        static = {"policy_name": policy_name, "window": window, "separate_outputs": not whole, "capacity": ROUNDS}
+        static = {"policy_name": policy_name, "window": window, "separate_outputs": not whole, "capacity": ROUNDS, "one_root": one_root}
         ours, columns = jax.tree.map(np.asarray, history(surrogate, minimum.astype(precision), given, **static))
     grams = np.stack([gp.squared_exponential(domain().points, domain().points, scale) for scale in scales])
     model = delayed_policies.Model(grams, noise, prior_mean, lambda t, gain, recent: gain)
@@ -192,6 +195,17 @@ def test_the_posterior_of_one_output_without_a_window() -> None:
 @pytest.mark.parametrize("policy", ["hallucinate", "censor"])
 def test_the_posterior_of_outputs_with_models_and_noise_at_each_point_of_their_own(policy: str) -> None:
     check_history("features", policy, "float64", 3, window=5, mixed=True, by_point=True)
+
+
+@pytest.mark.full(but=("float64",))
+@pytest.mark.parametrize(("precision", "form"), [("float64", "features"), ("float32", "product")], ids=["float64", "float32"])
+def test_the_posterior_with_one_root(precision: str, form: str) -> None:
+    check_history(form, "hallucinate", precision, 2, one_root=True)
+
+
+@pytest.mark.full
+def test_the_posterior_with_one_root_for_each_kernel_where_noise_differs_between_points() -> None:
+    check_history("features", "hallucinate", "float64", 3, mixed=True, by_point=True, one_root=True)
 
 
 @pytest.mark.full

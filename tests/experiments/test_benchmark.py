@@ -24,6 +24,7 @@ TINY = {
     "engine": {"points_per_axis": 5, "repeats": 1},
     "study": {"points_per_axis": 5, "values": 1, "trials": 2, "many": 2, "horizon": 2, "few": 2, "long": 2},
     "accuracy": {"points_per_axis": 5, "horizon": 12},
+    "late": {"points_per_axis": 5, "trials": 2, "horizon": 2},
     "boxes": {"horizon": 2, "rival_horizon": 1},
     "session": {"points_per_axis": 5, "tickets": 3},
     "tuning": {"horizon": 2, "refits": True},
@@ -86,6 +87,9 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     tuned = figures["tuning"]
     assert set(tuned) <= documented
     assert tuned["gradient_over_plain"] > 0 and len(tuned["gradient_mb"]) == 2 and tuned["refitted_round_us"] > 0
+    late = figures["late"]
+    assert set(late) | {key for policy in late["policies"].values() for key in policy} <= documented
+    assert late["policies"]["none"]["work_over_none"] == 1 < late["policies"]["censor"]["work_over_none"] and "over_none" in printed
     boxes = figures["boxes"]
     assert set(boxes) | set(boxes["us"]) <= documented and boxes["us"]["fixed"] > 0 and boxes["us"]["fitted"] > 0
     levels = figures["accuracy"]["levels"]
