@@ -32,9 +32,15 @@ def measure_late(spec: dict[str, Any]) -> dict[str, Any]:
     model = jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE_VARIANCE, outputs=problem.outputs, form="product")
 
     def play(policy: feedback.Policy | None, record: str = "indices") -> Any:
-        late = {} if policy is None else {"delay": delays.Poisson(mean=spec["mean_delay"]), "feedback": policy}
-        given = {"horizon": spec["horizon"], "trials": spec["trials"], "key": jax.random.key(0), "devices": jax.devices()[:1]}
-        return jaxbandit.simulate(problem, jaxbandit.Rpol(), model, record=record, **given, **late)
+        late: dict[str, Any] = {} if policy is None else {"delay": delays.Poisson(mean=spec["mean_delay"]), "feedback": policy}
+        given: dict[str, Any] = {
+            "horizon": spec["horizon"],
+            "record": record,
+            "trials": spec["trials"],
+            "key": jax.random.key(0),
+            "devices": jax.devices()[:1],
+        }
+        return jaxbandit.simulate(problem, jaxbandit.Rpol(), model, **given, **late)
 
     runs: dict[str, Callable[[], Any]] = {name: partial(lambda policy: play(policy).indices, policy) for name, policy in POLICIES.items()}
     best, _ = interleaved(runs, spec["repeats"])

@@ -113,7 +113,7 @@ class Cell:
             problem=canonicalise(without_name(problem)),
             variants=gather_variants(gathered),
             initial=canonicalise(initial),
-            block=block or _usual_block(*gathered[0]),
+            block=block or _usual_block(learners[0], gathered[0][1], variants[0][2]),
             **how,
         )
 

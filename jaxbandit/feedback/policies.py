@@ -276,7 +276,7 @@ def _with_feedback(learner: DelayedSurrogate, posterior: OneRootPosterior, feedb
     known = jnp.where(own[None, :, None], new[:, None, :], jnp.where(own[None, None, :], new[:, :, None], known))
     means = jnp.where(own[None], before.shift[:, feedback.index][:, None], posterior.means)
     pending, taken = before_now | own[None], taken.T & (before_now | own[None])
-    targets = (feedback.values - jnp.asarray(model.prior_mean, feedback.values.dtype)).T  # [k, C]
+    targets = (feedback.values - jnp.asarray(model.prior_mean, feedback.values.dtype)[None]).T  # [k, C]
 
     def condition(moments: tuple[Array, Array], slot: Array, present: Array) -> tuple[Array, Array]:
         means, known = moments

@@ -3,6 +3,7 @@
 import dataclasses
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import domains, kernels, problems
+from jaxbandit import delays, domains, feedback, kernels, problems
 from jaxbandit.engine import simulation
 from jaxbandit.engine.cell import Cell
 from jaxbandit.surrogates import Prediction, features, posterior
@@ -83,3 +84,33 @@ def test_accelerators_keep_rows_in_one_block(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(InterruptedError):
             jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=40, key=jax.random.key(0))
     assert played[0] > 1 and played[1] == 1
+
+
+LATE = {"delay": delays.Geometric(mean=3.0), "capacity": 14}
+ON_ACCELERATORS = {
+    "wait": (jaxbandit.Rpol(), LATE | {"feedback": feedback.Wait()}),
+    "hallucinate": (jaxbandit.Rpol(), LATE | {"feedback": feedback.Hallucinate()}),
+    "safeopt": (jaxbandit.SafeOpt(seeds=[55]), {}),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ON_ACCELERATORS)
+def test_loops_of_known_length_choose_alike(name: str) -> None:
+    """The horizons differ, so that the two runs share no program."""
+    domain = domains.product([np.linspace(0, 1, 10), np.linspace(0, 1, 9)])
+    points = np.asarray(domain.points)
+    reward, cost = np.sin(5 * points[:, 0]) + points[:, 1], np.cos(4 * points[:, 1]) - 0.2
+    problem = problems.from_tables(domain, reward, cost[None], noise=problems.Gaussian(variance=0.05))
+    algorithm, options = ON_ACCELERATORS[name]
+
+    def play(horizon: int) -> np.ndarray:
+        with jax.enable_x64(True):
+            model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05, outputs=2)
+            run = jaxbandit.simulate(problem, algorithm, model, horizon=horizon, trials=3, block=3, key=jax.random.key(0), **options)
+        return np.asarray(run.indices)[:, :20]
+
+    with mock.patch.object(jax.lax, "platform_dependent", lambda *given, default, **_: default(*given)):
+        as_accelerators = play(21)
+    np.testing.assert_array_equal(as_accelerators, play(20))
+    assert len(np.unique(as_accelerators)) > 5
