@@ -1,4 +1,7 @@
-"""Late feedback on a CPU: the time of a round by policy, beside a round without delay and the arithmetic of both."""
+"""Time of a round by feedback policy on a CPU.
+
+Beside it are a round without delay and the arithmetic of both.
+"""
 
 from __future__ import annotations
 

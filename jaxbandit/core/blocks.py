@@ -122,10 +122,10 @@ def by_platform(default: Callable[..., R], **others: Callable[..., R]) -> Callab
 
 
 def repeated(step: Callable[[T], T], state: T, count: jax.Array, most: int) -> T:
-    """Return the state after ``count <= most`` steps, the same number in all trials.
+    """Return the state after ``count <= most`` steps.
 
-    A step must leave the state the same when there is nothing to do. The host of an accelerator would wait for each turn of a loop of
-    unknown length, so that there the loop has the next larger of some known lengths.
+    All trials have the same count. A step must leave the state the same when there is nothing to do. The host of an accelerator would wait
+    for each turn of a loop of unknown length, so that there the loop has the next larger of some known lengths.
     """
     lengths = [length for length in LENGTHS if length < most] + [most]
 

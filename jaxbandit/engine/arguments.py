@@ -84,7 +84,7 @@ def plan_delays(
 
 
 def with_one_root(planned: Sequence[Delays], models: Sequence[Surrogate], horizon: int) -> list[Delays]:
-    """Return the delays of variants, with one root if all their models allow it.
+    """Return the delays, with one root if all models allow it.
 
     Every value must arrive while the buffer has its point.
     """

@@ -244,7 +244,7 @@ def _one_root(learner: DelayedSurrogate) -> OneRootPosterior:
 
 
 def _with_value(learner: DelayedSurrogate, posterior: OneRootPosterior, index: Array, values: Array) -> OneRootPosterior:
-    """Return the posterior given all values of a point, while nothing is pending."""
+    """Return the posterior given a point's values, while no value is pending."""
     model, before = learner.chosen, posterior.belief
     belief, moves = model.absorb(before, index)
     belief, steps = model.refreshed(model.moved(belief, moves, index, values)), model.by_group(moves)
@@ -254,7 +254,7 @@ def _with_value(learner: DelayedSurrogate, posterior: OneRootPosterior, index: A
 
 
 def _with_feedback(learner: DelayedSurrogate, posterior: OneRootPosterior, feedback: Feedback, taken: Array) -> OneRootPosterior:
-    """Return the posterior at the end of a round that takes ``taken [C, k]``."""
+    """Return the posterior after a round that takes ``taken [C, k]``."""
     model, before, points, own = learner.chosen, posterior.belief, feedback.indices, feedback.ages == 0
     belief, moves = model.absorb(before, feedback.index)
     steps, effects, columns, noises = model.by_group(moves), [], [], []

@@ -31,10 +31,10 @@ LAUNCHES = {
     Program("rpol", "features"): 14,
     # Rows in eight blocks had 46 and eight branches, and the host had to decide.
     Program("rpol", "rows"): 25,
-    # Each late value has 18 more.
-    Program("rpol", "product", "wait"): 19,
-    # Each late value has 10 more.
-    Program("rpol", "product", "hallucinate"): 29,
+    # Each step of the two outputs' loops of known lengths, which the host picks once a round, has 9 more.
+    Program("rpol", "product", "wait"): 37,
+    # The host picks the length of one loop over the covariances of pending points.
+    Program("rpol", "product", "hallucinate"): 38,
     Program("rpol", "product", "censor"): 25,
 }
 

@@ -44,7 +44,7 @@ from tests.support.paths import ROOT
 
 
 def learner_of(policy: feedback.Policy, delay: delays.Delay, noise: float = 0.05, **options: Any) -> Any:
-    """The bound surrogate of a run, and the number of trials side by side."""
+    """Return the setting of a run, and the size of a block."""
     sine = problems.sine(50)
     kernel = kernels.SquaredExponential(length_scale=1.0)
     model = jaxbandit.surrogate(sine.domain, kernel, noise_variance=noise, outputs=2, precision="float32")
