@@ -311,10 +311,10 @@ def fold_arrivals(step: Callable[[T, Array, Array, Array], T], carry: T, feedbac
 
 
 def in_turn_of_slots(step: Callable[[T, Array, Array], T], carry: T, mask: Array, axis: str | None) -> T:
-    """Return the carry after a step for each slot in ``mask [k, C]``.
+    """Return the carry after a step for each slot in ``mask``.
 
-    A step, ``step(carry, slots [k], present [k])``, has the next slot of every output. Under ``vmap`` over ``axis`` the number of steps is
-    the largest among the trials, so that the loop has one exit for all trials and XLA updates its carry in place.
+    A step, ``step(carry, slots [k], present [k])``, has the next slot of every output in ``mask [k, C]``. Under ``vmap`` over ``axis`` the
+    number of steps is the largest among the trials, so that the loop has one exit for all trials and XLA updates its carry in place.
     """
     count = jnp.max(jnp.sum(mask, axis=1, dtype=jnp.int32))
 

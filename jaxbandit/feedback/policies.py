@@ -54,10 +54,12 @@ class Wait(Policy):
 
 def _observed(learner: DelayedSurrogate, belief: Posterior, feedback: Feedback, taken: Array) -> Posterior:
     """Return the belief given the arriving values in ``taken [C, k]``."""
-    model, groups = learner.arrivals, np.asarray(learner.arrivals.groups)
-    if isinstance(model, BoxSurrogate) or not isinstance(model, Surrogate) or len(model.forms) == 1:
+    model = learner.arrivals
+    is_one = learner.axis is None or isinstance(model, BoxSurrogate) or not isinstance(model, Surrogate) or len(model.forms) == 1
+    if is_one:
         return fold_arrivals(model.observe, belief, feedback, taken, learner.axis)
-    # Each group has a loop of its own, because the groups' values arrive in different rounds.
+    # In a batch each group has a loop of its own, because the groups' values arrive in different rounds. A lone trial has a smaller program.
+    groups = np.asarray(model.groups)
     parts, members = [], [np.flatnonzero(groups == g) for g in range(len(model.forms))]
     for g, own in enumerate(members):
         factor, variance, gain = belief.factors[g : g + 1], belief.variance[g : g + 1], belief.gain[g : g + 1]
