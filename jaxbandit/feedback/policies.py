@@ -58,7 +58,7 @@ def _observed(learner: DelayedSurrogate, belief: Posterior, feedback: Feedback, 
     is_one = learner.axis is None or isinstance(model, BoxSurrogate) or not isinstance(model, Surrogate) or len(model.forms) == 1
     if is_one:
         return fold_arrivals(model.observe, belief, feedback, taken, learner.axis)
-    # In a batch each group has a loop of its own, because the groups' values arrive in different rounds. A lone trial has a smaller program.
+    # In a batch each group has its own loop, because values arrive in different rounds. A lone trial has a smaller program.
     groups = np.asarray(model.groups)
     parts, members = [], [np.flatnonzero(groups == g) for g in range(len(model.forms))]
     for g, own in enumerate(members):
