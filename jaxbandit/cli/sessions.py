@@ -64,6 +64,8 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     words = "the probability of that from which on nothing is asked for (default %(default)s)"
     ask.add_argument("--probability", type=float, default=0.95, metavar="P", help=words)
     ask.add_argument("-n", "--count", type=int, metavar="N", help="ask for the next N points at once")
+    words = "value that an axis with context = true has now; once for each such axis"
+    ask.add_argument("--context", type=named_value, action="append", default=[], metavar="NAME=VALUE", help=words)
     tell = command("tell", "tell what was measured at a ticket's point, or the part that is there; or at other points, from a file")
     tell.add_argument("ticket", type=int, nargs="?", metavar="TICKET")
     words = "tell rows: of tickets by a column ticket, or of other points by one for each axis; values are blank where they are not there"
@@ -95,6 +97,7 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     history.add_argument("--force", action="store_true", help="replace a file that is there")
     best = command("recommend", "print the best measured point where the constraints hold")
     best.add_argument("--probability", type=float, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
+    best.add_argument("--context", type=named_value, action="append", default=[], metavar="NAME=VALUE", help="context of the point")
     best.add_argument("--anywhere", action="store_true", help="what is believed of points that nobody has measured, too")
     ahead = command("forecast", "print what further evaluations bring, by algorithm")
     ahead.add_argument("evaluations", type=int, metavar="N", help="number of further evaluations")
@@ -133,6 +136,18 @@ def named_number(text: str) -> tuple[str, float]:
     if not name.strip():
         raise argparse.ArgumentTypeError(f"must be NAME=X, got {text!r}")
     return name.strip(), decimal(given)
+
+
+def named_value(text: str) -> tuple[str, float | str]:
+    """Return the name and the number or the label of ``NAME=VALUE``."""
+    name, _, given = text.partition("=")
+    if not name.strip() or not given.strip():
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
+    try:
+        return name.strip(), decimal(given)
+    # A context may be a category.
+    except argparse.ArgumentTypeError:
+        return name.strip(), given.strip()
 
 
 def given_once(words: str, values: Sequence[float]) -> float:
@@ -195,7 +210,7 @@ def answer(session: Session, args: argparse.Namespace) -> Reply | str:
     match args.session_command:
         case "ask":
             stop = None if args.within is None else Settled(args.within, args.probability)
-            asked = session.ask(1 if args.count is None else args.count, stop=stop)
+            asked = session.ask(1 if args.count is None else args.count, stop=stop, context=dict(args.context) or None)
             if not asked:
                 return described_settlement(session.settlement)
             return described_ticket(*asked) if args.count is None else {"tickets": list(map(described_ticket, asked))}
@@ -235,7 +250,7 @@ def answer(session: Session, args: argparse.Namespace) -> Reply | str:
             path = args.directory / f"belief.{args.format or 'png'}" if args.out is None else args.out
             return drawn(partial(session.plot, feasibility=bool(session.specification.outputs.constraints)), path, args)
         case "recommend":
-            return dataclasses.asdict(session.recommend(args.probability, anywhere=args.anywhere))
+            return dataclasses.asdict(session.recommend(args.probability, anywhere=args.anywhere, context=dict(args.context) or None))
         case "forecast":
             return forecast_of(session, args)
         case "check":

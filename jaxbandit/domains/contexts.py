@@ -6,7 +6,7 @@ A problem draws the contexts, and an algorithm chooses the actions.
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +61,13 @@ class Contextual(Domain):
         rounds, module = self.sequence, numpy_of(self.sequence)
         shares: Table = module.mean(rounds[:, None] == np.arange(self.contexts, dtype=np.int32)[None], axis=0)
         return shares
+
+    @classmethod
+    def of(cls, domain: Domain, axes: int, count: int) -> Contextual:
+        """Return a domain whose first ``axes`` are of ``count`` contexts."""
+        fields = ("points", "axes", "names", "categories")
+        given: dict[str, Any] = {name: getattr(domain, name) for name in fields}
+        return cls(**given, probabilities=np.full(count, 1 / count), context_axes=axes)
 
     def mean(self, values: Table) -> Table:
         """Return the mean ``[]`` over contexts of ``values [Z]``."""

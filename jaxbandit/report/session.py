@@ -86,7 +86,9 @@ def session_page(session: Session, *, reload: int | None = None, evaluations: in
 
 def _belief_sections(session: Session, history: xr.Dataset) -> dict[str, Section]:
     """Return the sections that need a value: recommendation, history, beliefs."""
-    outputs, space, best = session.specification.outputs, session.specification.space, session.recommend()
+    outputs, space = session.specification.outputs, session.specification.space
+    # With contexts it is the best of all of them.
+    best = session._best_known() if space.actions else session.recommend()
     kinds = {1: "Posterior means with bands of two standard deviations", 2: "Posterior means and standard deviations"}
     shown = kinds.get(space.domain.dimension, f"{kinds[1]}, in slices through the recommended point, with what was {nearness(space)}")
     shown += "; white dots were measured, orange marks what is recommended."

@@ -21,7 +21,7 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Above, anything, finite, label, scalar, whole
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.text import MOST_NUMBERS_SHOWN
-from jaxbandit.domains import MOST_POINTS, Box, Domain, box, integers, log, product
+from jaxbandit.domains import MOST_POINTS, Box, Contextual, Domain, box, integers, log, product
 from jaxbandit.domains import points as bare_points
 from jaxbandit.domains.boxes import PartOfBox, Side
 from jaxbandit.domains.finite import as_texts, distinct_labels, part_of
@@ -105,6 +105,8 @@ class Axis:
       unit: unit of the values in tables and figures; ``None`` for no unit.
       continuous: ``True`` for any number between the two ``values``; ``None`` for the values only. With a continuous axis all other axes
         must be continuous, have categories, or have all whole numbers of a range.
+      context: ``True`` for a condition that is seen and not chosen, see :meth:`Session.ask`; ``False`` or ``None`` for a quantity to
+        choose.
     """
 
     name: str
@@ -112,6 +114,7 @@ class Axis:
     scale: str = "linear"
     unit: str | None = None
     continuous: bool | None = None
+    context: bool | None = None
 
     def __post_init__(self) -> None:
         label("Axis.name", self.name)
@@ -119,6 +122,11 @@ class Axis:
         if self.continuous is not None and (self.continuous is not True or self.scale == "categorical" or len(self.values) != 2):
             words = "of two numbers, the ends of a scale, or None"
             raise InvalidArgument(f"Axis.continuous: must be True {words}, got {short(self.continuous)} of {short(self.values)}")
+        if self.context not in (None, True, False):
+            raise InvalidArgument(f"Axis.context: must be True for a condition that is not chosen, else False, got {short(self.context)}")
+        object.__setattr__(self, "context", self.context or None)
+        if self.context and self.continuous:
+            raise InvalidArgument(f"Axis.context: needs values, and the axis {self.name} has any number between two; give points")
         if self.unit is not None:
             label("Axis.unit", self.unit)
         given: Any = self.values
@@ -151,7 +159,8 @@ class Axis:
         first, last = self.values[0], self.values[-1]
         values = ", ".join(map(str, self.values)) if few else f"{len(self.values)} values from {first:g} to {last:g}"
         values = f"any number from {first:g} to {last:g}" if self.continuous else values
-        return f"Axis({self.name!r}: {values}{f' {self.unit}' if self.unit else ''}; {self.scale})"
+        seen = "; a context" if self.context else ""
+        return f"Axis({self.name!r}: {values}{f' {self.unit}' if self.unit else ''}; {self.scale}{seen})"
 
     @property
     def label(self) -> str:
@@ -160,9 +169,11 @@ class Axis:
 
     @classmethod
     @checked
-    def of_categories(cls, name: Annotated[str, label], categories: Annotated[Sequence[str], anything]) -> Self:
+    def of_categories(
+        cls, name: Annotated[str, label], categories: Annotated[Sequence[str], anything], context: bool | None = None
+    ) -> Self:
         """Return an axis of unordered categories, at least two distinct texts."""
-        return cls(name=name, values=_labels("categories", categories), scale="categorical")
+        return cls(name=name, values=_labels("categories", categories), scale="categorical", context=context)
 
     @classmethod
     @checked
@@ -174,6 +185,7 @@ class Axis:
         points: Annotated[int, whole(2, MOST_POINTS)] | None = None,
         scale: str = "linear",
         unit: str | None = None,
+        context: bool | None = None,
     ) -> Self:
         """Return an axis of evenly spaced values from ``low`` to ``high``.
 
@@ -187,14 +199,14 @@ class Axis:
         if scale == "logarithmic":
             checks.positive("low", low, remedy=POSITIVE)
         if points is None:
-            return cls(name=name, values=(float(low), float(high)), scale=scale, unit=unit, continuous=True)
+            return cls(name=name, values=(float(low), float(high)), scale=scale, unit=unit, continuous=True, context=context)
         spaced = (np.geomspace if scale == "logarithmic" else np.linspace)(low, high, points)[1:-1].tolist()
         # Rounding errors of linear values are relative to the largest value.
         largest = max(abs(low), abs(high))
         values: list[Any] = [low, *(_rounded(value, value if scale == "logarithmic" else largest) for value in spaced), high]
         if isinstance(low, int | np.integer) and isinstance(high, int | np.integer) and all(value == int(value) for value in values):
             values = [int(value) for value in values]
-        return cls(name=name, values=tuple(values), scale=scale, unit=unit)
+        return cls(name=name, values=tuple(values), scale=scale, unit=unit, context=context)
 
     @classmethod
     def read(cls, name: str, table: ObjectTable, where: str) -> Self:
@@ -294,10 +306,17 @@ class Space:
             names = tuple(domain.name_of(number) for number in range(domain.dimension))
             if isinstance(domain, Box):
                 return cls(domain, axes=(), names=names, such_that=domain.region.given if isinstance(domain, PartOfBox) else ())
+            if isinstance(domain, Contextual) and such_that:
+                raise InvalidArgument("such_that: is not for a domain with contexts; give the actions constraints of their own")
             return cls(domain=part_of(domain, such_that), axes=(), names=names, such_that=tuple(such_that))
         if not isinstance(domain, list | tuple) or not domain or not all(isinstance(axis, Axis) for axis in domain):
             words = "a domain of jaxbandit.domains, a list of session.Axis, or a mapping from names to (low, high) and the like"
             raise InvalidArgument(f"domain: must be {words}, got {short(domain)}")
+        seen = [axis for axis in domain if axis.context]
+        if seen and (len(seen) == len(domain) or such_that or any(axis.continuous for axis in domain)):
+            words = "leave no axis to choose" if len(seen) == len(domain) else "need points on all axes, and no such_that"
+            raise InvalidArgument(f"domain: the contexts {', '.join(axis.name for axis in seen)} {words}")
+        domain = [*seen, *(axis for axis in domain if not axis.context)]
         names = tuple(axis.name for axis in domain)
         if any(axis.continuous for axis in domain):
             sides = {axis.name: axis.side() for axis in domain}
@@ -305,6 +324,8 @@ class Space:
         grid = product([axis.scaled for axis in domain])
         labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in domain)
         named = replace(grid, names=names, categories=labels) if any(labels) else grid
+        if seen:
+            named = Contextual.of(named, len(seen), math.prod(len(axis.values) for axis in seen))
         if not such_that:
             return cls(domain=named, axes=tuple(domain), names=names)
         values = [np.arange(len(axis.values)) if axis.scale == "categorical" else np.asarray(axis.values, np.float64) for axis in domain]
@@ -394,6 +415,33 @@ class Space:
             raise InvalidArgument(f"point: there is none of these categories, got {short(dict(point))}")
         return int(np.argmin(squares))
 
+    def context(self, given: Mapping[str, object] | None) -> int | None:
+        """Return the number of the context nearest to the user's values.
+
+        It is ``None`` without contexts.
+        """
+        domain = self.domain
+        if not isinstance(domain, Contextual):
+            if given is not None:
+                raise InvalidArgument(f"context: must be None, because no axis is a context, got {short(given)}")
+            return None
+        names = self.names[: domain.context_axes]
+        if not isinstance(given, Mapping) or given.keys() != set(names):
+            raise InvalidArgument(f"context: must be a mapping from {', '.join(names)} to the values seen now, got {short(given)}")
+        return self.nearest({**self.point(0), **given}) // domain.actions
+
+    @property
+    def actions(self) -> int:
+        """Number of actions of each context, 0 without contexts."""
+        return self.domain.actions if isinstance(self.domain, Contextual) else 0
+
+    def of_context(self, context: int | None) -> np.ndarray:
+        """Return the mask ``[M]`` of a context's points, all for ``None``."""
+        if context is None or not isinstance(self.domain, Contextual):
+            return np.ones(self.size, bool)
+        here: np.ndarray = np.arange(self.size) // self.domain.actions == context
+        return here
+
     def distance(self, point: Mapping[str, object], index: int) -> float:
         """Return the distance of points as the largest share of an axis."""
         apart = self._apart(point)
@@ -447,6 +495,8 @@ class Space:
         if isinstance(domain, Box):
             made = origin_of(domain) if written else None
             return {"box": to_plain(domain) if made is None else to_plain({**made, **beside})}
+        if isinstance(domain, Contextual):
+            beside["contexts"] = [domain.context_axes, domain.contexts]
         held = {"product": [np.asarray(axis).tolist() for axis in domain.axes]} if domain.axes else {"points": to_plain(domain.points)}
         return held | {name: value for name in ("names", "categories") if (value := getattr(domain, name))} | beside
 
@@ -464,7 +514,7 @@ class Space:
             return cls.of(from_plain(Domain, table["box"] | ({"such_that": given} if given else {}), "box"))
         domain = product(table["product"]) if "product" in table else bare_points(table["points"])
         named = replace(domain, names=tuple(table.get("names", ())), categories=tuple(map(tuple, table.get("categories", ()))))
-        return cls.of(named, given)
+        return cls.of(Contextual.of(named, *table["contexts"]) if "contexts" in table else named, given)
 
 
 def _part_of_box(domain: Box, such_that: Sequence[SuchThat]) -> Box:

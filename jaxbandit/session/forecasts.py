@@ -457,6 +457,8 @@ def begun_by(session: Session, trials: int) -> Start:
         if not measured:
             raise SessionError("forecast: all values of at least one point must be told first")
         shown, space = state.believed, state.space
+        if space.actions:
+            raise InvalidArgument("forecast: needs a session without contexts, because nobody knows the contexts to come")
         standard, indices = state.standard if state.shown is None else shown.standard, [index for index, _ in measured]
         domain = space.domain
         if isinstance(domain, Box) or domain.size > MOST_OF_GRID:

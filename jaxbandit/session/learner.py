@@ -21,7 +21,7 @@ from jaxbandit.algorithms.base import Observation, Seen
 from jaxbandit.core.declare import Array
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status, healthy
-from jaxbandit.domains import Box, Domain
+from jaxbandit.domains import Box, Contextual, Domain
 from jaxbandit.engine import learner
 from jaxbandit.engine.trial import Setting, Surprises
 from jaxbandit.feedback import DelayedSurrogate, Pending
@@ -113,6 +113,7 @@ def _choose(
     t: Array,
     index: Array | None,
     allowed: Array | None,
+    context: Array | None,
     state: object,
     under_way: Array | None = None,
     attempt: Array | None = None,
@@ -121,6 +122,7 @@ def _choose(
 
     The choice is point and status, ``[2]`` (int32), and on a box the place ``[d]`` of point ``index``. Each ``attempt`` has its own random
     numbers; with delayed feedback, points ``under_way [M]`` look worst in it. Points ``allowed [M]`` (default: all) may be certified.
+    The choice is among the actions of ``context []``, if there is one.
     """
     algorithm, arena, key = setting.algorithm, setting.arena, learner.policy_key(setting.key, t)
     if allowed is not None:
@@ -131,7 +133,7 @@ def _choose(
         key = jax.random.fold_in(key, attempt)
         if isinstance(arena.surrogate, DelayedSurrogate):
             arena = replace(arena, surrogate=replace(arena.surrogate, under_way=under_way))
-    choice = learner.choose_point(algorithm, arena, state, t, key)
+    choice = learner.choose_point(algorithm, arena, state, t, key, context)
     raised = learner.faults(arena, choice, choice.state, learner.may_be_infinite(algorithm.init(arena)))
     raised |= learner.far_from_prior(algorithm, arena.surrogate.model, far)
     status = learner.with_flags(learner.flags_raised(algorithm, choice.decision, choice.state), raised)
@@ -216,6 +218,8 @@ def _quantile(logarithm: Array) -> Array:
 class PendingRound:
     """Point of a round, arguments of its choice, and its arrivals.
 
+    On a domain with contexts ``index`` has the round's context before the choice, too.
+
     If the algorithm finds such a point, it has not ``failed`` and is not ``under_way``. Points ``allowed [M]`` may be certified.
     """
 
@@ -295,10 +299,11 @@ class Course:
         setting, domain = self.setting, self.setting.arena.domain
         carry, t = (self.latest(), len(self.rounds) + 1) if before is None else (before, self._played + 1)
         own = np.int32(asked.index) if isinstance(domain, Box) else None
+        context = np.int32(asked.index // domain.actions) if isinstance(domain, Contextual) else None
 
         def attempt(*more: object) -> Selection:
             with self._arithmetic():
-                chosen, place, after = _choose(setting, carry.far, np.int32(t), own, asked.allowed, carry.state, *more)
+                chosen, place, after = _choose(setting, carry.far, np.int32(t), own, asked.allowed, context, carry.state, *more)
             point, status = np.asarray(chosen).tolist()
             there = () if place is None else tuple(np.asarray(place, np.float64).tolist())
             return Selection(point, self.readable(there) if there and _is_made(status) else there, Status(status), after)
@@ -416,10 +421,11 @@ class Course:
     def choosing_matters(self) -> bool:
         """Return whether choices change the algorithm's state, so reruns repeat them."""
         state, _, far = jax.eval_shape(self.start)
-        is_box = isinstance(self.setting.arena.surrogate.domain, Box)
+        domain = self.setting.arena.surrogate.domain
+        is_box, context = isinstance(domain, Box), np.int32(0) if isinstance(domain, Contextual) else None
         # A choice has the same arguments, so JAX traces it once.
         with self._arithmetic():
-            graph = _choose.trace(self.setting, far, np.int32(1), np.int32(0) if is_box else None, None, state).jaxpr.jaxpr
+            graph = _choose.trace(self.setting, far, np.int32(1), np.int32(0) if is_box else None, None, context, state).jaxpr.jaxpr
         leaves, held = jax.tree.leaves(state), self.setting.algorithm.posterior(state)
         # On a box the end of a round stores the place in the belief, so this change does not matter.
         placed = {id(leaf) for leaf in jax.tree.leaves(held)} if is_box else set()

@@ -180,7 +180,7 @@ def _alone(state: State, own: Spot) -> tuple[Mapping[str, float | str] | None, b
     waiting, space = state.under_way, state.space
     if not waiting:
         return None, True
-    asked = state.round_at(space.size)
+    asked = state.round_at(own[0] if space.actions else space.size)
     asked = dataclasses.replace(asked, under_way=[one for one in asked.under_way if one not in waiting])
     chosen = state.course.without(waiting).choose(asked)
     if not healthy(np.asarray(int(chosen.status))):

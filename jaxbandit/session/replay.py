@@ -193,7 +193,9 @@ class State:
     def _ask(self, event: Event, after: object) -> None:
         body, self.settlement = event.body, None
         asked, room = self.round_at(), self.room
-        expected = self.next()
+        # The point has its context.
+        index, actions = body["index"], self.space.actions
+        expected = self.next(index // actions if actions and isinstance(index, int) else None)
         if expected["round"] == 0 and self.has_failed(spot_of(expected)):
             # Another point replaces a failed point of the initial design.
             expected = {name: value for name, value in expected.items() if name != ("place" if self._is_box else "index")}
@@ -311,13 +313,18 @@ class State:
         """Points of the initial design: numbers, or places on a box."""
         return self.specification.design_points()
 
-    def next(self) -> dict[str, Any]:
-        """Return number, round and, if already known, point of the next ticket."""
+    def next(self, context: int | None = None) -> dict[str, Any]:
+        """Return number, round and, if already known, point of the next ticket.
+
+        A point of the initial design keeps its action and moves to the ``context``.
+        """
         number, left = len(self.records) + 1, self.left_of_design
         own: dict[str, Any] = {"index": self.space.size} if self._is_box else {}
         if not left:
             return {"ticket": number, "round": len(self.course.rounds) + 1, **own}
         point = self.design[-left]
+        if context is not None and isinstance(point, int):
+            point = context * self.space.actions + point % self.space.actions
         return {"ticket": number, "round": 0, **own, **({"place": list(point)} if isinstance(point, tuple) else {"index": point})}
 
     @property
@@ -416,11 +423,14 @@ class State:
         over = [one.spot for one in self.records.values() if one.over in ("dropped", "failed")]
         return over if self.specification.schema > 1 else []
 
-    @property
-    def to_retry(self) -> Spot | None:
-        """The first point to retry that has no later ticket."""
+    def to_retry(self, context: int | None = None) -> Spot | None:
+        """Return the first point to retry that has no later ticket.
+
+        It is in the ``context`` if there is one.
+        """
         last = {one.place or one.ticket.index: one for one in self.records.values()}
         again = [one.spot for one in self.records.values() if one.over == "retry" and last[one.place or one.ticket.index] is one]
+        again = [spot for spot in again if context is None or spot[0] // self.space.actions == context]
         return None if self.specification.is_guarded or not again else again[0]
 
     @property
@@ -483,7 +493,9 @@ class State:
         sides = np.where(np.ptp(places, axis=0) > 0, np.ptp(places, axis=0), 1)
         apart = np.linalg.norm((places - (np.asarray(point[1]) if self._is_box else places[point[0]])) / sides, axis=1)
         waiting = None
-        for index in np.argsort(apart, kind="stable").tolist():
+        if self.space.actions:
+            apart[~self.space.of_context(point[0] // self.space.actions)] = np.inf
+        for index in [at for at in np.argsort(apart, kind="stable").tolist() if apart[at] < np.inf]:
             other = (index, self.course.readable(places[index].tolist()) if self._is_box else ())
             if not is_among(domain, other, failed):
                 if not is_among(domain, other, avoided, SAME):

@@ -8,7 +8,7 @@ import functools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self, overload
+from typing import Annotated, Any, Self, TypeAlias, overload
 
 import jax
 import numpy as np
@@ -39,6 +39,9 @@ from jaxbandit.session.settled import Settled
 from jaxbandit.session.specification import SEEDS, WORDS, Specification
 from jaxbandit.session.views import Reading, Recommendation
 from jaxbandit.study.runs import Model
+
+Context: TypeAlias = Mapping[str, float | str] | None
+"""Values of the contexts by name, ``None`` in a session without contexts."""
 
 # A session warns of each of these flags once.
 WARNED_OF = Status.FAR_FROM_PRIOR | Status.SAFE_SET_STILL | Status.SEED_UNSAFE
@@ -233,15 +236,15 @@ class Session(Reading):
             raise
 
     @overload
-    def ask(self) -> Ticket: ...
+    def ask(self, *, context: Context = None) -> Ticket: ...
 
     @overload
-    def ask(self, *, stop: Settled) -> Ticket | None: ...
+    def ask(self, *, stop: Settled, context: Context = None) -> Ticket | None: ...
 
     @overload
-    def ask(self, count: int, *, stop: Settled | None = None) -> list[Ticket]: ...
+    def ask(self, count: int, *, stop: Settled | None = None, context: Context = None) -> list[Ticket]: ...
 
-    def ask(self, count: int | None = None, *, stop: Settled | None = None) -> Ticket | list[Ticket] | None:
+    def ask(self, count: int | None = None, *, stop: Settled | None = None, context: Context = None) -> Ticket | list[Ticket] | None:
         """Return the next point, or a list of the next ``count`` points.
 
         A point is under way until all its values are told, it fails or it is dropped. A session repeats a point under way only if the
@@ -253,21 +256,25 @@ class Session(Reading):
           count: number of points to return as a list.
           stop: rule that ends the session. If the recommended point is good enough, the call returns ``None`` or an empty list, and the
             session's ``settlement`` has the probability. The session never ends before the initial design is complete.
+          context: values of the axes with ``context=True``, as they are seen now, such as ``{"outdoors": -3}``. The point is one of this
+            context, of the values of the axes that are nearest. Required with such axes.
 
         Warns:
           DeclaredInfeasible: if the algorithm declares that no point satisfies the constraints.
 
         Raises:
-          InvalidArgument: unless ``count`` is a whole number >= 1, and ``stop`` a :class:`~jaxbandit.session.Settled`.
+          InvalidArgument: unless ``count`` is a whole number >= 1, ``stop`` a :class:`~jaxbandit.session.Settled`, and ``context`` has a
+            value for each context and nothing else.
           SessionError: if the horizon is reached, needed values are missing, the algorithm cannot choose, or runs at all points failed.
         """
         with self._claimed():
             if count is not None:
                 whole(1)("count", count)
+            here = self.specification.space.context(context)
             if stop is not None and self._is_settled(stop):
                 return None if count is None else []
             if count is None:
-                return self._ask()
+                return self._ask(context=here)
             state, horizon = self._state, self.specification.horizon
             rounds = count - state.left_of_design
             if len(state.course.rounds) + rounds > horizon:
@@ -277,7 +284,7 @@ class Session(Reading):
                 self._check_model()
             if self.specification.at_once and rounds > 1:
                 raise SessionError(f"ask: values come before the next round here; ask for one point at a time, not {count}")
-            return [self._ask() for _ in range(count)]
+            return [self._ask(context=here) for _ in range(count)]
 
     def _is_settled(self, rule: Settled) -> bool:
         """Return whether a rule ends the session, and record that it does."""
@@ -292,9 +299,12 @@ class Session(Reading):
             self._happen("settled", {"ticket": len(state.records), **dataclasses.asdict(found)})
         return True
 
-    def _ask(self, point: int | Place | None = None) -> Ticket:
-        """Return the next ticket, at ``point`` (a number or place) if given."""
-        body, status, after, state, is_ours = self._state.next(), Status.OK, None, self._state, point is None
+    def _ask(self, point: int | Place | None = None, context: int | None = None) -> Ticket:
+        """Return the next ticket, at ``point`` (a number or place) if given.
+
+        The point is in the ``context``, if there is one.
+        """
+        body, status, after, state, is_ours = self._state.next(context), Status.OK, None, self._state, point is None
         before = functools.reduce(operator.or_, (record.ticket.status for record in self._state.records.values()), Status.OK)
         if body["round"] > 0:
             waiting = [ticket for ticket in self.pending if not ticket.observed]
@@ -309,10 +319,10 @@ class Session(Reading):
                 raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
             self._check_model()
             self._keep_up(asking=True)
-            if point is None and (again := state.to_retry) is not None:
+            if point is None and (again := state.to_retry(context)) is not None:
                 point = again[1] or again[0]
             elif point is None:
-                chosen = state.course.choose(state.round_at(body.get("index", 0)))
+                chosen = state.course.choose(state.round_at(body.get("index", (context or 0) * state.space.actions)))
                 status, after = chosen.status, chosen.after
                 point = chosen.place or chosen.point
             if not healthy(np.asarray(int(status))):

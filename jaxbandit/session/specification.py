@@ -22,7 +22,7 @@ from jaxbandit.core.fields import Described, Rounds, Words, each, label, scalar,
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.pytree import pytree
 from jaxbandit.delays import LONGEST_DELAY, Delay, Failing, NoDelay
-from jaxbandit.domains import Box, Domain
+from jaxbandit.domains import Box, Contextual, Domain
 from jaxbandit.domains.regions import Constraints, SuchThat
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Delays
@@ -154,6 +154,11 @@ class Specification(Described):
         if isinstance(self.space.domain, Box) and not self.algorithm.on_boxes:
             raise InvalidArgument(
                 f"algorithm: {type(self.algorithm).__name__} chooses among the points of a grid; give every axis a number of points"
+            )
+        if isinstance(self.space.domain, Contextual) and (self.algorithm.traits.certifies or not self.algorithm.on_contexts):
+            raise InvalidArgument(
+                f"algorithm: {type(self.algorithm).__name__} cannot choose among the actions of a context in a session; take Cei, Pdcbo,"
+                " Rpol or another algorithm that scores points"
             )
         if self.is_guarded:
             _check_guarantee(self)

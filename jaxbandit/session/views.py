@@ -147,7 +147,9 @@ class Reading:
         return self._with_units(belief)
 
     @checked
-    def recommend(self, probability: Probability = 0.5, *, anywhere: bool = False) -> Recommendation:
+    def recommend(
+        self, probability: Probability = 0.5, *, anywhere: bool = False, context: Mapping[str, float | str] | None = None
+    ) -> Recommendation:
         """Return the measured, probably feasible point with the best posterior mean.
 
         The beliefs are the same as in :meth:`belief`. If values show no noise, they replace the means: the point is the best measured one
@@ -162,13 +164,19 @@ class Reading:
           probability: least posterior probability that all constraints hold, from 0 to 1.
           anywhere: whether unmeasured points count, too: all points of the domain, and on a box all points that ascents from the best
             candidates and measured points reach. The model's belief of such a point may be wrong, especially far from all measurements.
+          context: context of the point, as for :meth:`Session.ask`; required with contexts.
 
         Raises:
-          InvalidArgument: if the probability is out of range.
+          InvalidArgument: if the probability is out of range, or the context is not one of the session.
           SessionError: if no point has been measured, unless ``anywhere`` and the model is in the outputs' units.
         """
         with self._current() as state:
-            space, known, sign = state.space, self._best_known(probability, anywhere=anywhere), self.specification.outputs.objective.sign
+            here = state.space.context(context)
+            space, known, sign = (
+                state.space,
+                self._best_known(probability, anywhere=anywhere, context=here),
+                self.specification.outputs.objective.sign,
+            )
             if not anywhere or not isinstance(space.domain, Box):
                 return known
             place = space.readable(state.course.best(probability))
@@ -206,6 +214,8 @@ class Reading:
           SessionError: as :meth:`recommend` does.
         """
         with self._current() as state:
+            if state.space.actions:
+                raise InvalidArgument("settled: needs a session without contexts, because each context has a best point of its own")
             best = self._best_known(probability).index
             assert best is not None
             return settlement(state.believed, state.space, best, state.unfit, float(within), draws)
@@ -241,16 +251,24 @@ class Reading:
             record = state.record(ticket)
             return reason(self.specification, self._journal.events, record.ticket, record.values)
 
-    def _best_known(self, probability: float = 0.5, *, anywhere: bool = False) -> Recommendation:
-        """Return the best measured point, or the best numbered point ``anywhere``."""
+    def _best_known(self, probability: float = 0.5, *, anywhere: bool = False, context: int | None = None) -> Recommendation:
+        """Return the best measured point, or the best numbered point ``anywhere``.
+
+        The point is in the ``context``, or in any for ``None``.
+        """
         with self._current() as state:
             space, allowed = state.space, np.full(state.space.size, anywhere)
             if state.standard is not None and not any(record.values for record in state.records.values()):
                 raise SessionError("recommend: nothing has been told yet, and a model of standardised outputs knows no units before")
             allowed[[record.ticket.index for record in state.records.values() if record.values]] = True
-            allowed[state.unfit] = False
+            allowed &= ~state.unfit & space.of_context(context)
             if not allowed.any():
-                words = "every point has failed" if anywhere else "no point has been measured yet; tell some values, or say anywhere=True"
+                where = "" if context is None else " in this context"
+                words = (
+                    "every point has failed"
+                    if anywhere
+                    else f"no point has been measured yet{where}; tell some values, or say anywhere=True"
+                )
                 raise SessionError(f"recommend: {words}")
             indices = np.flatnonzero(allowed)
             mean, sd, feasible = state.belief_at(at=indices)

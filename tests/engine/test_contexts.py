@@ -19,6 +19,7 @@ import jaxbandit
 from jaxbandit import Pdcbo, Status, delays, domains, estimators, feedback, informed, kernels, metrics, problems, study
 from jaxbandit.algorithms import Arena
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from tests.oracles import bandit, pdcbo, policies, ucb_policies
 from tests.oracles import gaussian_process as gp
 
@@ -361,3 +362,21 @@ def test_study_files_audits_and_reports_know_contexts() -> None:
     np.testing.assert_array_equal(trace["contexts"], np.tile([2, 0, 1], 4))
     np.testing.assert_array_equal(trace["indices"] // 6, trace["contexts"])
     assert json.loads(str(trace["meta"]))["contexts"]["axes"] == ["z1"]
+
+
+def test_a_loop_of_ones_own_gives_the_context() -> None:
+    given = problem(sequence=True)
+    own, root = model(given), jax.random.key(7)
+    learner, key = jaxbandit.Learner.of(Pdcbo(), own, horizon=9), trial_key(root, 0)
+
+    def turn(state: Any, t: Any) -> Any:
+        point, state = learner.ask(state, round_key(stream_key(key, Stream.POLICY), t), given.domain.draw(key, t))
+        values = given.observe(point, given.draw(round_key(stream_key(key, Stream.NOISE), t)))
+        return learner.tell(state, point, values), point
+
+    points = jax.jit(lambda: jax.lax.scan(turn, learner.init(), jnp.arange(1, 10, dtype=jnp.int32)))()[1]
+    np.testing.assert_array_equal(points, jaxbandit.simulate(given, Pdcbo(), own, horizon=9, key=root).indices[0])
+    with pytest.raises(InvalidArgument, match=r"^context: the domain has contexts, got None"):
+        learner.ask(learner.init(), key)
+    with pytest.raises(InvalidArgument, match=r"^algorithm: Bpe cannot choose"):
+        jaxbandit.Learner.of(jaxbandit.Bpe(), own, horizon=9)

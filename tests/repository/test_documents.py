@@ -36,6 +36,7 @@ RECOMMENDED = r"Recommendation\(index=\d+, point=\{'"
 PRINTED = {
     "pages/boxes": r"^Certificate\(value=.*\(20, 8, 3\)",
     "pages/coming_from": r"^\{'ccp_alpha': .*\} 0\.\d+\n\[0 0 0\]",
+    "pages/contexts": r"^-?\d+\.\d*\n\[0\.\d.*\]\n0\.9\d*\n\{'outdoors': 5\.0, 'heating': 0\.\d+\}",
     "pages/delays": r"^0\.\d+\n$",
     "pages/derivatives": r"'penalty_growth': .* wins -?\d+\.\d+ a round, 95% interval \(",
     "pages/figures": r"^$",
