@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import delays, domains, feedback, kernels, problems
+from jaxbandit import delays, domains, estimators, feedback, kernels, problems
 from jaxbandit.engine import simulation
 from jaxbandit.engine.cell import Cell
 from jaxbandit.surrogates import Prediction, features, posterior
@@ -90,7 +90,7 @@ LATE = {"delay": delays.Geometric(mean=3.0), "capacity": 14}
 ON_ACCELERATORS = {
     "wait": (jaxbandit.Rpol(), LATE | {"feedback": feedback.Wait()}),
     "hallucinate": (jaxbandit.Rpol(), LATE | {"feedback": feedback.Hallucinate()}),
-    "safeopt": (jaxbandit.SafeOpt(seeds=[55]), {}),
+    "safeopt": (jaxbandit.SafeOpt(seeds=[49], estimator=estimators.Bounds(reward_width=1.0, cost_width=1.0)), {}),
 }
 
 
