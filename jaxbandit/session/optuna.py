@@ -189,6 +189,7 @@ class Sampler(BaseSampler):
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
         """Return a uniform value, drawn by key, trial number and parameter name."""
+        self._raise_error_if_multi_objective(study)
         if param_distribution.single():
             only: Any = param_distribution
             return only.choices[0] if isinstance(only, CategoricalDistribution) else only.low
