@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 
 # These modules need optax or extras: ``study``, ``optuna``, ``sklearn``. Their names stand here so that a misspelt name loads no module.
 LATER = {
-    "gradients": "Candidate Estimate Replay SmoothedLoss SubjectTo Tuned best_feasible descend hard_violation logarithms positive_regret"
-    " regret regret_and_violation replay",
+    "gradients": "Candidate GradientEstimate Replay SmoothedLoss SubjectTo Tuned best_feasible descend hard_violation logarithms"
+    " positive_regret regret regret_and_violation replay",
     "optuna": "Sampler export",
     "report": "comparison html plots session statistics style tables theory watching",
     "session": "Axis CannotRecord DamagedSession DeclaredInfeasible Forecast Model ModelCheck Optimised Reason Recommendation Session"
@@ -90,8 +90,6 @@ FROM = dict.fromkeys(("Session", "Settled", "forecast", "optimise"), "session") 
     "compare": "report.comparison",
 }
 __dir__ = [*__all__, *FROM, *LATER].copy
-WITHIN = {module.__name__.rpartition(".")[2]: module.__all__ for module in (kernels, delays, problems, domains, estimators)}
-WITHIN |= {module: names.split() for module, names in LATER.items()}
 
 
 def __getattr__(name: str) -> Any:
@@ -100,4 +98,6 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"jaxbandit.{FROM[name]}"), name)
     if name in LATER:
         return importlib.import_module(f"jaxbandit.{PLACES.get(name, name)}")
-    return missing(__name__, __dir__(), WITHIN)(name)
+    within = {module.__name__.rpartition(".")[2]: module.__all__ for module in (kernels, delays, problems, domains, estimators)}
+    within |= {module: names.split() for module, names in LATER.items()}
+    return missing(__name__, __dir__(), within)(name)

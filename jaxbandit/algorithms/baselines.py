@@ -21,9 +21,6 @@ from jaxbandit.numerics.ties import draw_uniformly
 from jaxbandit.rules.estimators import Estimate, Strategy, Thompson
 from jaxbandit.rules.scores import Score
 
-# Exponent of the probability that a run gives values, of which a fit of few failures is too sure.
-CAUTION = 30.0
-
 
 @pytree
 class CeiState(BeliefState):
@@ -106,7 +103,8 @@ class Cei(Scored[CeiState]):
 
     def with_runs(self, constraints: int) -> Cei:
         given = np.broadcast_to(1.0 if self.caution is None else np.asarray(self.caution), constraints)
-        return replace(self, caution=np.append(given, CAUTION))
+        # The exponent 30 is for the probability that a run gives values, of which a fit of few failures is too sure.
+        return replace(self, caution=np.append(given, 30.0))
 
     def learn(self, arena: Arena, state: CeiState, observation: Seen) -> CeiState:
         """Condition the posterior and update the visited points and the best reward."""

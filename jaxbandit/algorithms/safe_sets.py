@@ -23,12 +23,6 @@ from jaxbandit.rules.safety import Confidence, Expansion, Intervals, SafeSet, in
 from jaxbandit.surrogates import Belief
 
 at_least_one = vector("the number of a point each")
-# After this number of measurements of a seed, more measurements would change little.
-OFTEN = 100
-# Largest number of seeds for which every round computes whether they could certify a point.
-MOST_EXAMINED = 8
-# Number of rounds without a certified point beyond the seeds after which a trial is flagged.
-PATIENCE = 30
 
 
 @pytree
@@ -128,13 +122,16 @@ class Safe(Algorithm[SafeState]):
         is_at_seeds = jnp.any(trusted) & ~jnp.any(certified & ~seeds) & ~jnp.all(trusted) & ~jnp.asarray(verdict.resting)
         still, could_leave = jnp.where(is_at_seeds, state.still + 1, 0), jnp.asarray(True)
         own = self.count or 0 if self.seeds is None else len(jnp.asarray(self.seeds))
-        # Values in other contexts could certify points, too.
-        if arena.context is None and 0 < own <= MOST_EXAMINED:
+        # With more than 8 seeds it would take too long to compute in every round whether they could certify a point. Values in other contexts
+        # could certify points, too.
+        if arena.context is None and 0 < own <= 8:
             places = jax.lax.top_k(trusted.astype(known.sd.dtype), min(own, arena.size))[1]
-            expansion = self.safety.expansion(Expansion(often=OFTEN))
+            # After 100 measurements of a seed, more measurements would change little.
+            expansion = self.safety.expansion(Expansion(often=100))
             expands = expansion.expands(belief.model, belief, known, certified | trusted, places)
             could_leave = jnp.any(expands & trusted[places])
-        raised[Status.SAFE_SET_STILL] = is_at_seeds & (~could_leave | (still > PATIENCE))
+        # A trial is flagged after 30 rounds without a certified point beyond the seeds.
+        raised[Status.SAFE_SET_STILL] = is_at_seeds & (~could_leave | (still > 30))
         trusted = jnp.where(raised[Status.NO_SAFE_POINT], seeds, trusted)
         safe = certified | trusted
         if arena.context is not None:

@@ -20,9 +20,6 @@ from jaxbandit.rules.estimators import Strategy, Thompson
 from jaxbandit.rules.scores import Score
 from jaxbandit.surrogates import Belief
 
-# Mean number of coordinates of the best point that a candidate changes, in higher dimensions.
-PERTURBED = 20
-
 
 @pytree
 class ScboState(BeliefState):
@@ -143,9 +140,11 @@ def candidates(key: Key, middle: Array, low: Array, high: Array) -> Array:
     count = min(5000, max(2000, 200 * dimension))
     unit = np.asarray(sobol_points(dimension, count), dtype)
     points = low[None] + (high - low)[None] * ((unit + jax.random.uniform(shifting, (1, dimension), dtype)) % 1)
-    if dimension <= PERTURBED:
+    # Mean number of coordinates of the best point that a candidate changes in higher dimensions.
+    perturbed = 20
+    if dimension <= perturbed:
         return points
-    changed = jax.random.uniform(changing, points.shape) < PERTURBED / dimension
+    changed = jax.random.uniform(changing, points.shape) < perturbed / dimension
     # Change at least one coordinate.
     changed |= jnp.arange(dimension, dtype=jnp.int32)[None] == jax.random.randint(one, (count, 1), 0, dimension, jnp.int32)
     return jnp.where(changed, points, middle[None])

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from jaxbandit.study import Plan
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
-EXAMPLE = Path(__file__).parents[1] / "examples" / "study.toml"
 
 
 def parser() -> Parser:
@@ -53,7 +52,8 @@ def parser() -> Parser:
         added.set_defaults(handler=handler)
         return added
 
-    example = {"epilog": EXAMPLE.read_text(encoding="utf-8"), "formatter_class": argparse.RawDescriptionHelpFormatter}
+    text = (Path(__file__).parents[1] / "examples" / "study.toml").read_text(encoding="utf-8")
+    example = {"epilog": text, "formatter_class": argparse.RawDescriptionHelpFormatter}
     running = command("run", run_file, "run a study", description="Run the study of a TOML file.", **example)
     add = running.add_argument
     add("study", type=Path, metavar="STUDY.toml")

@@ -26,8 +26,6 @@ __all__ = ["Box", "box", "integers", "log"]
 # On boxes of more than three axes a third of the candidates moves to the faces, by this power of the distances from the centre in half
 # sides.
 OUTWARDS = 1 / 8
-# A candidate is on top of a hill of the score if no candidate among this number of nearest neighbours has a better score.
-NEIGHBOURS = 6
 
 Int32: TypeAlias = Annotated[int, whole(-(2**31), 2**31 - 1)]
 
@@ -476,7 +474,9 @@ def box(
     # The import is here because it would slow down start-up.
     from scipy.spatial import KDTree
 
-    _, near = KDTree(unit).query(unit, min(1 + NEIGHBOURS, candidates))
+    # A candidate is on top of a hill of the score if no candidate among this number of nearest neighbours has a better score.
+    neighbours = 6
+    _, near = KDTree(unit).query(unit, min(1 + neighbours, candidates))
     made = Box(
         points=np.repeat(nowhere, candidates, axis=0),
         neighbours=near[:, 1:].astype(np.int32),
@@ -491,5 +491,5 @@ def box(
     region = region_of(such_that, list(axes), sides)
     part = PartOfBox(**{field.name: getattr(made, field.name) for field in dataclasses.fields(made)}, region=region)
     unit = inside(part, candidates, words_of(key))
-    _, near = KDTree(unit).query(unit, min(1 + NEIGHBOURS, candidates))
+    _, near = KDTree(unit).query(unit, min(1 + neighbours, candidates))
     return replace(part, points=made.from_unit(unit), neighbours=near[:, 1:].astype(np.int32))

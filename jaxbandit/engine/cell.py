@@ -35,10 +35,6 @@ from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Surrogate
 from jaxbandit.surrogates.boxes.pool import ROOM_STEP
 from jaxbandit.surrogates.rows import RowCache
 
-NOISE_OFF = 100
-# Runs that differ in a leaf of this size are not variants of one cell, because a variant is copied for every trial.
-MIN_UNSHARED_LEAF = 4096
-
 Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]
 
 
@@ -103,7 +99,7 @@ class Cell:
         All arrays have the engine's types, and by default blocks have the size that suits the models on a CPU.
         """
         distinct = {id(model): model for _, model, _ in variants}
-        models = {number: canonicalise(in_force(model, room, refresh).without_kernels()) for number, model in distinct.items()}
+        models = {number: canonicalise(with_room_for(model, room, refresh).without_kernels()) for number, model in distinct.items()}
         learners = [algorithm if late is None else algorithm.with_delays(late.model, late.policy) for algorithm, _, late in variants]
         turned = {id(part): canonicalise(part) for part in (*learners, *(late for _, _, late in variants))}
         gathered = [
@@ -165,7 +161,9 @@ class Cell:
         # A kernel reads the features of all its trials from one table.
         if self.kernel is not None and not _equal_but(mine[1].forms, others[1].forms, largest=0):
             return False
-        return _equal_but(self.initial, other.initial, largest=0) and _equal_but(mine, others, largest=MIN_UNSHARED_LEAF)
+        # Runs that differ in a leaf of this size are not variants of one cell, because a variant is copied for every trial.
+        min_unshared_leaf = 4096
+        return _equal_but(self.initial, other.initial, largest=0) and _equal_but(mine, others, largest=min_unshared_leaf)
 
     def joined(self, variants: Sequence[Variant]) -> Cell:
         """Return the cell of all ``variants``, with the largest buffer."""
@@ -179,7 +177,7 @@ class Cell:
     def setting_of(self, variant: Variant, key: Array, *, unchecked: bool = False) -> Setting:
         """Return the setting of a variant in the trial of a key."""
         algorithm, surrogate, delays = variant
-        with learner.blaming(self.problem, "problem: {name}.sample must return an instance for a key"):
+        with learner.blaming_class(self.problem, "problem: {name}.sample must return an instance for a key"):
             instance = self.problem.sample(stream_key(key, Stream.PROBLEM))
         learner.check_instance(instance, self.problem)
         if self.informed is not None:
@@ -246,14 +244,15 @@ def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> Non
         or (true := problem.noise.variances(problem.outputs)) is None
     ):
         return
+    noise_off = 100
     for model in models:
         assumed = np.asarray(model.noise_variance, np.float64).reshape(len(model.forms), -1).mean(axis=1)[list(model.groups)]
-        off = (true > 0) & ((assumed > NOISE_OFF * true) | (NOISE_OFF * assumed < true))
+        off = (true > 0) & ((assumed > noise_off * true) | (noise_off * assumed < true))
         if np.any(off):
             j = int(np.argmax(off))
             warn(
                 f"noise_variance: the model's is {assumed[j]:.3g} for {output_names(problem.outputs)[j]}, while the noise of problem"
-                f" {problem.name!r} has {true[j]:.3g}, more than {NOISE_OFF} times off; give both in the same units, unless that is meant",
+                f" {problem.name!r} has {true[j]:.3g}, more than {noise_off} times off; give both in the same units, unless that is meant",
             )
             return
 
@@ -330,7 +329,7 @@ def least_refresh(models: Sequence[Surrogate], horizon: int) -> int:
     return min((period for period in periods if period), default=0)
 
 
-def in_force(model: Surrogate, points: int, refresh: int | None = None) -> Surrogate:
+def with_room_for(model: Surrogate, points: int, refresh: int | None = None) -> Surrogate:
     """Return a model with room for points, and a refresh period.
 
     The number of ``points`` is rounded up.

@@ -25,9 +25,8 @@ from jaxbandit.feedback.learner import LatePosterior
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import BoxSurrogate, Posterior, Surrogate
 
-# Values this many prior deviations away, noise included, are unlikely or impossible. The papers' functions reach 14.
-UNLIKELY, IMPOSSIBLE = 5.0, 20.0
-A_FEW = 5
+# Values this many prior deviations away, noise included, are unlikely.
+UNLIKELY = 5.0
 
 
 class Choice(NamedTuple):
@@ -141,7 +140,8 @@ def surprises_at(model: Surrogate, index: Array, values: Array) -> tuple[Array, 
         variance = jnp.where(is_of_group, other, variance)
     away = values - jnp.asarray(model.prior_mean, values.dtype)
     square = away * away
-    return square == square, square > UNLIKELY**2 * variance, square > IMPOSSIBLE**2 * variance
+    # Values 20 prior deviations away, noise included, are impossible. The papers' functions reach 14.
+    return square == square, square > UNLIKELY**2 * variance, square > 20.0**2 * variance
 
 
 def far_from_prior(algorithm: Algorithm, model: Surrogate, counts: tuple[Array, Array, Array]) -> dict[Status, Array]:
@@ -152,7 +152,8 @@ def far_from_prior(algorithm: Algorithm, model: Surrogate, counts: tuple[Array, 
     if not algorithm.traits.learns or (algorithm.traits.standardises and isinstance(model, BoxSurrogate)):
         return {}
     seen, unlikely, impossible = counts
-    far: Array = (((unlikely == seen) & (seen >= A_FEW)) | ((impossible >= A_FEW) & (impossible > seen // 100))).any()
+    a_few = 5
+    far: Array = (((unlikely == seen) & (seen >= a_few)) | ((impossible >= a_few) & (impossible > seen // 100))).any()
     return {Status.FAR_FROM_PRIOR: far}
 
 
@@ -161,7 +162,7 @@ def with_flags(status: Array, raised: Mapping[Status, Array]) -> Array:
     return functools.reduce(jnp.bitwise_or, [is_so.astype(jnp.int32) * int(bit) for bit, is_so in raised.items()], status)
 
 
-def blaming(item: object, words: str) -> contextlib.AbstractContextManager[None]:
+def blaming_class(item: object, words: str) -> contextlib.AbstractContextManager[None]:
     """Return a context that names the class of ``item`` in errors."""
     return checks.blaming(words.format(name=type(item).__name__))
 

@@ -19,13 +19,10 @@ from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Array
 from jaxbandit.core.keys import trial_key
 from jaxbandit.core.pytree import replace
-from jaxbandit.engine.cell import Cell, in_force
+from jaxbandit.engine.cell import Cell, with_room_for
 from jaxbandit.engine.trial import Record, TrialState, advance, begin, conclude, multipliers_of
 from jaxbandit.results.metrics import Curves, curves, healthy
 from jaxbandit.surrogates import Surrogate
-
-# These records store the multipliers after the last round, and every candidate.
-WHOLE_RECORDS = ("all", "audit")
 
 
 @partial(jax.jit, static_argnames="mesh")
@@ -72,7 +69,7 @@ def without_derivative(tree: Any) -> Any:
 
 
 @without_derivative.defjvp
-def _(primals: Any, tangents: Any) -> Any:
+def _refuse_derivative(primals: Any, tangents: Any) -> Any:
     raise InvalidArgument(
         "simulate: it has no derivative, for the points chosen are piecewise constant in every hyper-parameter;"
         " use jaxbandit.gradients.SmoothedLoss, or jaxbandit.gradients.replay for beliefs along fixed points"
@@ -94,8 +91,10 @@ def play_all(
         setting = cell.setting(key, pair)
         trial, before = begin(setting, cell.initial)
         trial, seen = advance(setting, trial, 1, cell.horizon, record=record)
-        ended = conclude(setting, trial, whole=record in WHOLE_RECORDS)
-        if record in WHOLE_RECORDS:
+        # These records store the multipliers after the last round, and every candidate.
+        whole_records = ("all", "audit")
+        ended = conclude(setting, trial, whole=record in whole_records)
+        if record in whole_records:
             last = multipliers_of(setting.algorithm, trial.state, setting.arena)
             seen["multipliers"] = jnp.concatenate([seen["multipliers"], last[None]])
         return before, seen, ended
@@ -128,7 +127,7 @@ def measure_each(
             algorithm, surrogate = build(item[0])
         if delays is not None:
             algorithm = algorithm.with_delays(delays.model, delays.policy)
-        surrogate = in_force(surrogate, cell.horizon + cell.initial.count)
+        surrogate = with_room_for(surrogate, cell.horizon + cell.initial.count)
         setting = cell.setting_of((algorithm, surrogate, delays), trial_key(key, item[1]), unchecked=True)
         trial, before = begin(setting, cell.initial)
         trial, seen = advance(setting, trial, 1, cell.horizon, record="indices")

@@ -118,7 +118,7 @@ def simulate(
             words, leave = f"no kernel can play the rounds of {type(learner).__name__}", f"leave them to XLA by {setting('fused', False)}"
             raise InvalidArgument(f"fused: {words}, {cell.by_xla}; {leave}")
         wanted = default_block(cell, count, used) if block is None else block
-        pairs, block = _pairs(len(variants), numbers, wanted, 1 if block else least_block(wanted), len(used))
+        pairs, block = _padded_pairs(len(variants), numbers, wanted, 1 if block else least_block(wanted), len(used))
         cell = replace(cell, block=block)
         work = SimpleNamespace(stage="compiling")
         with shown(lambda seconds: f"simulate: {work.stage} {count:,} trials of {horizon:,} rounds of {learner.label}, {seconds:.0f} s"):
@@ -179,7 +179,7 @@ def _tried(items: Mapping[str, object]) -> list[dict[str, object]]:
     return [functools.reduce(operator.or_, each) for each in zip(*swept, strict=False)]
 
 
-def _pairs(variants: int, numbers: np.ndarray, block: int, least: int, devices: int) -> tuple[np.ndarray, int]:
+def _padded_pairs(variants: int, numbers: np.ndarray, block: int, least: int, devices: int) -> tuple[np.ndarray, int]:
     """Return pairs ``[P, 3]`` in whole blocks, and the blocks' size."""
     variant, trial = (axis.ravel() for axis in np.meshgrid(np.arange(variants), numbers, indexing="ij"))
     pairs = np.stack([variant, trial, variant + 1], axis=1).astype(np.int32)

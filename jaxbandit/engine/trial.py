@@ -140,7 +140,7 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
         index, state = (place, state) if box is None else algorithm.place(arena, state, place)
         return algorithm.learn(arena, state, Observation(index=index, values=values)), index
 
-    with learner.blaming(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
+    with learner.blaming_class(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
         state = jax.tree.map(jnp.asarray, algorithm.init(arena))
         learner.check_diagnostics(algorithm, arena, state)
     if initial.count:
@@ -149,14 +149,14 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Record]
         drawn = jax.vmap(lambda n: instance.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1, dtype=jnp.int32))
         observed = jax.vmap(instance.observe)(places, drawn)
         values = observed if initial.values is None else jnp.asarray(initial.values, observed.dtype)
-        with learner.blaming(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
+        with learner.blaming_class(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
             known = values
             if setting.delays is not None and isinstance(setting.delays.model, Failing):
                 # NaN stands for a value that never arrives.
                 due = jax.vmap(setting.delays.model.arriving)(jnp.zeros(values.shape, jnp.int32), values)
                 known = jnp.where(due < NEVER, values, jnp.nan)
             state, points = jax.lax.scan(learn, state, (places, known))
-        with learner.blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
+        with learner.blaming_class(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
             state = algorithm.begin(arena, state)
         far = jax.vmap(functools.partial(learner.surprises_at, arena.surrogate.model))(points, known)
     else:
@@ -198,7 +198,9 @@ class Round:
     """One round of a trial, from choice to record."""
 
     def __init__(self, setting: Setting, record: str) -> None:
-        self.setting, self.recorded = setting, RECORDED[record]
+        every = ("indices", "points", "values", "multipliers", "widths", "length_scales")
+        recorded = {"indices": every[:2], "values": every[:3], "all": every, "audit": (*every, "draws")}
+        self.setting, self.recorded = setting, recorded[record]
         self.infinite = learner.may_be_infinite(setting.algorithm.init(setting.arena))
 
     def __call__(self, now: TrialState, given: Given) -> tuple[TrialState, Record]:
@@ -261,7 +263,7 @@ class Round:
 
     def play(self, trial: TrialState, given: Given) -> tuple[TrialState, Record]:
         """Run rounds one after the other, and return state and records."""
-        with learner.blaming(self.setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
+        with learner.blaming_class(self.setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
             after, seen = jax.lax.scan(self, trial, given)
         return after, seen
 
@@ -323,13 +325,6 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, count: int,
     return trial, seen | {"arrivals": jax.vmap(rounds.arrivals)(due, seen["values"])}
 
 
-EVERY_ROUND = ("indices", "points", "values", "multipliers", "widths", "length_scales")
-RECORDED = {
-    "indices": ("indices", "points"),
-    "values": ("indices", "points", "values"),
-    "all": EVERY_ROUND,
-    "audit": (*EVERY_ROUND, "draws"),
-}
 SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")
 
 

@@ -22,8 +22,6 @@ from jaxbandit.surrogates.posterior import AnyPosterior
 __all__ = ["DelayedSurrogate", "Feedback", "Pending", "Policy"]
 
 T = TypeVar("T")
-# Points under way look worse than the largest value by this factor.
-FAR = 1e4
 # Points also look worse within this share of a box's sides of a point under way.
 BESIDE = 1e-3
 
@@ -292,7 +290,9 @@ class Shunning(Belief):
 
 def _shunned(values: Array, under_way: Array) -> Array:
     """Return values ``[k, M]``, with low rewards and high costs at ``under_way``."""
-    worst = FAR * jnp.max(jnp.abs(values), axis=1, keepdims=True) + FAR
+    # Points under way look worse than the largest value by this factor.
+    far = 1e4
+    worst = far * jnp.max(jnp.abs(values), axis=1, keepdims=True) + far
     return jnp.where(under_way[None], worst.at[0].multiply(-1), values)
 
 

@@ -201,7 +201,7 @@ def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Featu
     return FeatureExpansion([a1, a2, is_kept, starts.astype(np.int32)], (high, cut.shape[1]), high, run, order)
 
 
-def run(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
+def run_on_gpu(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
     """Return records ``[B, T, w]`` and, after all rounds, roots, means, variances."""
     trials, rounds, outputs = given.noise.shape
     rank, more = up(form.rank, TILE_COLUMNS), up(form.rank, TILE_COLUMNS) - form.rank

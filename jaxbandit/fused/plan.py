@@ -83,14 +83,14 @@ class OnePoint(AbstractSurrogate):
     def belief(self, posterior: Posterior) -> Belief:
         mean = self.prior_mean[:, None] + posterior.shift
         sd = jnp.broadcast_to(deviation(posterior.variance), posterior.shift.shape)
-        return PointBelief(mean=mean, sd=sd, gain=jnp.broadcast_to(posterior.gain, (self.outputs,)), model=self.base, posterior=posterior)
+        return KernelBelief(mean=mean, sd=sd, gain=jnp.broadcast_to(posterior.gain, (self.outputs,)), model=self.base, posterior=posterior)
 
     def init(self) -> Posterior:
         raise Unsupported("it forgets what it has learnt")
 
 
 @pytree
-class PointBelief(Belief):
+class KernelBelief(Belief):
     """Belief about a single point."""
 
     def draw(self, key: Array, scale: Array) -> Array:
@@ -307,7 +307,7 @@ def play(
     numbers = jnp.concatenate([jnp.ravel(jnp.asarray(x)).astype(np.float32) for x in flat])
     given = KernelInputs(means, noise, numbers, before.factors[0], before.shift, before.variance[0])
     # This loads the compilers of kernels of one platform.
-    run = importlib.import_module(f"jaxbandit.fused.{plan.platform}").run
+    run = getattr(importlib.import_module(f"jaxbandit.fused.{plan.platform}"), f"run_on_{plan.platform}")
 
     @custom_vmap
     def kernel(form: RootForm, given: KernelInputs) -> list[Array]:

@@ -20,19 +20,18 @@ from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
 from jaxbandit.fused.plan import FusedKernel, KernelInputs, Moment, RootForm, RoundParts
 from jaxbandit.surrogates.features import HIGHEST_PRECISION
 
-LANES = 128
 # A core has noise and records of 128 rounds beside it at once.
 PART_ROUNDS = 128
-# A kernel may take 110 MiB of memory beside a core.
-VMEM_BYTES = 110 * 2**20
 
 
-def run(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
+def run_on_tpu(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
     """Return records ``[B, T, w]`` and, after all rounds, roots, means, variances."""
     trials, rounds, outputs = given.noise.shape
     # Vector registers have 8 sublanes.
     rank = -(-form.rank // 8) * 8
-    lanes = trials if plan.interpret else LANES
+    # A row of vector registers has 128 lanes.
+    lane_width = 128
+    lanes = trials if plan.interpret else lane_width
     beyond, more = -trials % lanes, rank - form.rank
     part = min(PART_ROUNDS, rounds)
     phi = jnp.pad(jax.vmap(form.row, (None, 0))(form.init(), jnp.arange(size, dtype=jnp.int32)), ((0, 0), (0, more)))
@@ -55,12 +54,14 @@ def run(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, given: 
         return pl.BlockSpec((part, width, lanes), lambda b, p: (p, 0, b))
 
     shapes = ((len(noise), parts.width, trials + beyond), *(x.shape for x in states))
+    # A kernel may take 110 MiB of memory beside a core.
+    vmem_bytes = 110 * 2**20
     if not plan.interpret:
         # Arguments and results are there twice, for the running trials and for the next trials. A row has 128 numbers.
         rows = sum(int(np.prod(x.shape[:-1])) for x in (*states, *states, means, numbers))
-        taken = 2 * 4 * LANES * (rows + part * (outputs + parts.width) + size * -(-rank // LANES))
-        if taken > VMEM_BYTES:
-            raise Unsupported(f"{LANES} trials take {taken:,} bytes of the memory beside a core, of which a kernel has {VMEM_BYTES:,}")
+        taken = 2 * 4 * lane_width * (rows + part * (outputs + parts.width) + size * -(-rank // lane_width))
+        if taken > vmem_bytes:
+            raise Unsupported(f"{lane_width} trials take {taken:,} bytes of the memory beside a core, of which a kernel has {vmem_bytes:,}")
     record, *after = pl.pallas_call(
         _lane_kernel(parts, size, rounds, part, rank, lanes),
         grid=((trials + beyond) // lanes, len(noise) // part),
@@ -75,7 +76,7 @@ def run(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, given: 
         name="all_rounds",
         compiler_params=None
         if plan.interpret
-        else pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM_BYTES),
+        else pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=vmem_bytes),
     )(phi, means, noise, numbers, *states)
     record = record[:rounds]
     record, root, shift, variance = (jnp.moveaxis(x[..., :trials], -1, 0) for x in (record, *after))

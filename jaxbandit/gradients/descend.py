@@ -234,7 +234,7 @@ def descend(
 
     away = jax.random.uniform(jax.random.fold_in(key, Purpose.SCREEN), (screen - 1, flat.shape[0]), flat.dtype, -reach, reach)
     screened = np.concatenate([flat[None], inside(flat[None] + np.asarray(away))])
-    begin = inside(screened[_best(compared(screened, max(loss.pairs // 2, 2), Purpose.SCREEN), budget)])
+    begin = inside(screened[_best_step(compared(screened, max(loss.pairs // 2, 2), Purpose.SCREEN), budget)])
 
     adam = _adam(steps) if optimizer is None else optimizer
     state, update, rows, point = adam.init(begin), jax.jit(adam.update), [], begin
@@ -266,7 +266,7 @@ def descend(
         Candidate(_rebuilt(like, point), float(mean), _error(each), name)
         for (name, point), each, mean in zip(named.items(), losses, np.mean(losses, axis=1), strict=True)
     )
-    best = _best(validated, budget)
+    best = _best_step(validated, budget)
     pair = compared(np.stack([flat, list(named.values())[best]]), validate, Purpose.CONFIRM)
     start_within, best_within = (budget is None or float(np.mean(losses[:, 1])) <= budget for losses in pair)
     better, half = _paired(pair if budget is None else pair[..., 0 if start_within else 1])
@@ -308,7 +308,7 @@ def _tuned(
     return Tuned(best, *found, params, algorithm, model)
 
 
-def _best(losses: np.ndarray, budget: float | None) -> int:
+def _best_step(losses: np.ndarray, budget: float | None) -> int:
     """Return the number of the best candidate of ``losses [C, trials]``.
 
     With a ``budget`` of the violation losses are ``[C, trials, 2]``.

@@ -36,7 +36,7 @@ from jaxbandit.results.metrics import Curves
 from jaxbandit.surrogates import Surrogate, arithmetic
 from jaxbandit.surrogates.precision import require
 
-__all__ = ["Estimate", "SmoothedLoss", "SubjectTo"]
+__all__ = ["GradientEstimate", "SmoothedLoss", "SubjectTo"]
 __all__ += ["best_feasible", "hard_violation", "positive_regret", "regret", "regret_and_violation"]
 
 # If a larger share of the pairs of trials failed, a gradient of the others means nothing.
@@ -136,7 +136,7 @@ class LossParts(NamedTuple):
 
 
 @pytree
-class Estimate:
+class GradientEstimate:
     """Value and gradient of a smoothed loss, with their errors.
 
     Attributes:
@@ -227,7 +227,7 @@ class SmoothedLoss(Described):
         return _value(self, params, key)
 
     @checked
-    def estimate(self, params: Params, key: KeyOrSeed) -> Estimate:
+    def estimate(self, params: Params, key: KeyOrSeed) -> GradientEstimate:
         """Return value and gradient with their errors.
 
         Raises ``InvalidArgument`` as the class describes, and, unless it is traced, when more than 5% of the pairs failed.
@@ -305,7 +305,7 @@ class SmoothedLoss(Described):
         return built
 
 
-def _estimate(loss: SmoothedLoss, params: Params, key: Key) -> Estimate:
+def _estimate(loss: SmoothedLoss, params: Params, key: Key) -> GradientEstimate:
     """Return the estimate at ``params`` from one run of the trials."""
     steps, points, trials, trials_key = _pairs(params, key, loss.step, pairs=loss.pairs)
     losses, parts, chosen, healthy = loss.measured(points, trials, trials_key)
@@ -329,7 +329,7 @@ def _pairs(params: Params, key: Key, step: Scalar, *, pairs: int) -> tuple[Array
 @jax.jit
 def _gathered(
     params: Params, steps: Array, step: Scalar, losses: Array, violations: Array | None, chosen: Array, healthy: Array
-) -> Estimate:
+) -> GradientEstimate:
     """Return the estimate from ``losses [2n]``, along ``steps [n, d]`` and against."""
     _, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     pairs, parameters = steps.shape
@@ -344,7 +344,7 @@ def _gathered(
     usable = jnp.where(failed > int(MAX_FAILED_SHARE * pairs), jnp.nan, 1.0).astype(steps.dtype)
     value = jnp.sum(jnp.where(complete, losses, 0)) / (2 * count)
     violated = None if violations is None else jnp.sum(jnp.where(complete, violations.reshape(2, pairs), 0)) / (2 * count) * usable
-    return Estimate(
+    return GradientEstimate(
         value=value * usable,
         gradient=rebuild(gradient * usable),
         standard_error=rebuild(error * usable),

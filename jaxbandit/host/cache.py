@@ -22,7 +22,6 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.host.files import reason_of
 
-LOGGER = logging.getLogger("jaxbandit")
 # Bytes of a directory's programs.
 MAX_SIZE = 2**29
 # This object stands for the usual directory, wherever a user has it.
@@ -95,15 +94,16 @@ def enable_cache(directory: FilePath | None = USUAL_DIRECTORY) -> Path | None:
         if given is None:
             return None
         raise InvalidArgument(f"cache: must be a directory that can be made, got {short(str(base))}: {reason_of(error)}") from error
+    logger = logging.getLogger("jaxbandit")
     if reason:
         words = "and what others put there would be run; forbid that, remove it, or choose another directory"
-        LOGGER.warning(f"compiled programs are not kept: {reason}, {words}")
+        logger.warning(f"compiled programs are not kept: {reason}, {words}")
         _use(None)
         return None
     # A link could point elsewhere when a program is read.
     inner = inner.resolve()
     if new and not of_jax:
-        LOGGER.warning(f"compiled programs are kept in {base}, to be found by later runs; it can be deleted at any time")
+        logger.warning(f"compiled programs are kept in {base}, to be found by later runs; it can be deleted at any time")
     if str(inner) != chosen:
         _use(inner)
     if not of_jax:

@@ -331,7 +331,6 @@ def perform(task: Task, work: bytes) -> Answer:
 
 # Clusters of Dask, as the command line names them.
 
-LOCAL = "local"
 SECONDS_TO_ANSWER = 30.0
 
 
@@ -352,7 +351,7 @@ def connected(where: str | None) -> Iterator[Client | None]:
     if where is None:
         yield None
         return
-    for package, module in (("Dask", "distributed"), *([("cryptography", "cryptography")] if where == LOCAL else [])):
+    for package, module in (("Dask", "distributed"), *([("cryptography", "cryptography")] if where == "local" else [])):
         if importlib.util.find_spec(module) is None:
             raise InvalidArgument(f"dask: {package} is not installed; pip install 'jaxbandit[cluster]'")
     dask: Any = importlib.import_module("distributed")
@@ -362,7 +361,7 @@ def connected(where: str | None) -> Iterator[Client | None]:
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
         try:
-            if where == LOCAL:
+            if where == "local":
                 client = dask.Client(stack.enter_context(local_cluster()), set_as_default=False)
             else:
                 named: dict[str, Any] = {"scheduler_file": where} if Path(where).is_file() else {"address": where}
@@ -370,7 +369,7 @@ def connected(where: str | None) -> Iterator[Client | None]:
                 client = dask.Client(**named, timeout=SECONDS_TO_ANSWER, set_as_default=False)
         except Exception as error:
             raise InvalidArgument(
-                f"dask: no scheduler answers at {where} ({reason_of(error)}); give its address, its file, or {LOCAL}"
+                f"dask: no scheduler answers at {where} ({reason_of(error)}); give its address, its file, or local"
             ) from error
         yield stack.enter_context(client)
 

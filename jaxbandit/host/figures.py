@@ -33,11 +33,9 @@ from jaxbandit.core.fields import between, each, of_class, scalar, whole
 from jaxbandit.domains import Domain
 
 SETTINGS: Any = matplotlib.rcParams
-DEFAULTS: Any = matplotlib.rcParamsDefault
 
 #: Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-LINE_COLOURS = (*COLOURS, "#8C510A", "#5E3C99", "#7F7F7F", "#882255")
 #: Dashes of lines, beside their colours.
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 #: Settings of Matplotlib under which figures are drawn.
@@ -112,7 +110,8 @@ class Drawing(Figure):
 
 def look(number: int) -> dict[str, Any]:
     """Return colour and dash of line ``number``, eleven colours in turn."""
-    return {"color": LINE_COLOURS[number % len(LINE_COLOURS)], "linestyle": DASHES[(number + number // len(LINE_COLOURS)) % len(DASHES)]}
+    line_colours = (*COLOURS, "#8C510A", "#5E3C99", "#7F7F7F", "#882255")
+    return {"color": line_colours[number % len(line_colours)], "linestyle": DASHES[(number + number // len(line_colours)) % len(DASHES)]}
 
 
 def plain(label: object) -> str:
@@ -137,7 +136,8 @@ def styled(settings: Mapping[str, Any] | None = None) -> Iterator[None]:
 
 
 def _untouched(name: str) -> bool:
-    return bool(SETTINGS[name] == DEFAULTS[name])
+    settings: Any = matplotlib.rcParamsDefault
+    return bool(SETTINGS[name] == settings[name])
 
 
 @checked

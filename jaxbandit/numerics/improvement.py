@@ -30,7 +30,6 @@ MILLS_COEFFICIENTS = [1.386342e-08, -4.4628e-09, -1.5101024e-07, 6.81462e-08, 1.
 MILLS_COEFFICIENTS += [9.94334552e-06, 4.181344937e-05, -0.00012471903784, -0.0001488346448, 0.00136585366539, -0.00199996113928]
 MILLS_COEFFICIENTS += [-0.00750328173961, 0.05212550223547, -0.17325473420112, 0.41364471574927, -0.78591107554146, 1.24154706157333]
 MILLS_COEFFICIENTS += [-1.667866595189, 1.92808104715316]
-MILLS_SLOPE_COEFFICIENTS = (np.poly1d(MILLS_COEFFICIENTS) + np.poly1d([1, -1]) * np.poly1d(MILLS_COEFFICIENTS).deriv()).coeffs.tolist()
 
 
 @jax.custom_jvp
@@ -85,7 +84,8 @@ def _log_expected_excess(z: Array) -> Array:
 
     It is computed by ``h(-x) = phi(x) (1 - x R(x))`` and ``h(x) = x + h(-x)``.
     """
-    density, share, value = _normal_tail(z, MILLS_SLOPE_COEFFICIENTS)
+    mills = np.poly1d(MILLS_COEFFICIENTS)
+    density, share, value = _normal_tail(z, (mills + np.poly1d([1, -1]) * mills.deriv()).coeffs.tolist())
     below = share * share * value
     return jnp.where(z > 0, 0, density) + _log(jnp.where(z > 0, z + jnp.exp(density) * below, below))
 

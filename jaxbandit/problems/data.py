@@ -32,7 +32,6 @@ Columns: TypeAlias = Mapping[str, Sequence[object]]
 Repeated: TypeAlias = Annotated[str, choice("refuse", "average")]
 Blanks: TypeAlias = Annotated[str, choice("refuse", "drop")]
 
-NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 NAME = r"[^<>=\s][^<>=]*?"
 
 
@@ -83,7 +82,8 @@ class Constraint:
 
         Texts are ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"``, with a tolerance > 0 because of noise.
         """
-        pattern = rf"\s*({NAME})\s*(<=|>=|=)\s*({NUMBER})\s*(?:\+-\s*({NUMBER})\s*)?"
+        digits = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+        pattern = rf"\s*({NAME})\s*(<=|>=|=)\s*({digits})\s*(?:\+-\s*({digits})\s*)?"
         match = re.fullmatch(pattern, text) if isinstance(text, str) else None
         if match is None:
             words = f"must be 'NAME <= NUMBER', 'NAME >= NUMBER' or 'NAME = NUMBER +- NUMBER', got {short(text)}"

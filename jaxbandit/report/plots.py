@@ -187,7 +187,7 @@ def cumulative(
             half = np.stack([np.minimum(half, mean[at]), half])
         axis.errorbar(rounds[at], mean[at], half, color=style["color"], linestyle="none", capsize=2.5, linewidth=pen(0.7))
         axis.plot(rounds, np.median(values, axis=0), color=style["color"], linewidth=pen(0.5), alpha=0.7)
-    axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel), xlim=(rounds[0], max(last, 2)))
+    axis.set(title=heading, xlabel="round $t$", ylabel=_axis_label(name, ylabel), xlim=(rounds[0], max(last, 2)))
     if "x" in log:
         axis.set_xscale("log")
     else:
@@ -207,7 +207,7 @@ def _lines(dataset: xr.Dataset, lines: Mapping[str, str] | None) -> Mapping[str,
     return {plain(label): label for label in known} if lines is None else lines
 
 
-def _words(name: str, given: str | None) -> str:
+def _axis_label(name: str, given: str | None) -> str:
     """Return ``given``, or the axis label of a measure."""
     return AXIS_LABELS.get(name, plain(name)) if given is None else given
 
@@ -251,7 +251,7 @@ def distribution(
         axis.yaxis.set_minor_locator(NullLocator())
         axis.set_ylim(-0.4, 1.15 * max(top, 1.0))
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axis.set(title=heading, ylabel=_words(name, ylabel), xlim=(-0.6, len(lines) - 0.4))
+    axis.set(title=heading, ylabel=_axis_label(name, ylabel), xlim=(-0.6, len(lines) - 0.4))
     axis.set_xticks(range(len(lines)), list(lines))
     return axis
 
@@ -269,7 +269,7 @@ def boxes_over_time(
     statistics.check_measure("name", part, name)
     rounds, axis = statistics.elapsed(part), one_axis(ax)
     values = statistics.healthy_values(part, name, averaged=True)
-    axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel))
+    axis.set(title=heading, xlabel="round $t$", ylabel=_axis_label(name, ylabel))
     if not len(values) or not np.isfinite(values).any():
         axis.text(0.5, 0.5, "undefined", transform=axis.transAxes, ha="center")
         return axis

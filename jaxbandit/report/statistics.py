@@ -20,7 +20,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import KeyOrSeed, T, checked
 from jaxbandit.core.fields import Check, numbers, whole
-from jaxbandit.core.status import healthy as healthy_trials
+from jaxbandit.core.status import healthy
 from jaxbandit.engine import Trajectory
 from jaxbandit.host.memory import check_fits
 from jaxbandit.numerics.intervals import half_width, standard_deviation
@@ -30,8 +30,8 @@ from jaxbandit.results.dataset import ONE, RESULTS, OneResult, Results
 from jaxbandit.results.summary import results_of
 
 __all__ = [
-    "elapsed", "final_values", "growth_exponent", "half_width", "healthy", "healthy_values", "holm", "over_trials", "paired_differences",
-    "paired_final_values", "problem_groups", "resampling", "win_matrix",
+    "all_healthy", "elapsed", "final_values", "growth_exponent", "half_width", "healthy_values", "holm", "over_trials",
+    "paired_differences", "paired_final_values", "problem_groups", "resampling", "win_matrix",
 ]  # fmt: skip
 __dir__ = __all__.copy
 
@@ -80,9 +80,9 @@ def elapsed(dataset: Results) -> np.ndarray:
 
 
 @checked
-def healthy(dataset: Results) -> np.ndarray:
+def all_healthy(dataset: Results) -> np.ndarray:
     """Return booleans ``[..., trial]``, true for trials that did not fail."""
-    return healthy_trials(dataset.status.transpose(..., "trial").values)
+    return healthy(dataset.status.transpose(..., "trial").values)
 
 
 def check_measure(argument: str, dataset: xr.Dataset, measure: str) -> None:
@@ -100,7 +100,7 @@ def healthy_values(part: OneResult, measure: str, *, averaged: bool = False) -> 
       InvalidArgument: when the dataset has no such measure per trial and round.
     """
     check_measure("measure", part, measure)
-    values = part[measure].transpose("trial", "round").values[healthy(part)].astype(np.float64)
+    values = part[measure].transpose("trial", "round").values[all_healthy(part)].astype(np.float64)
     return values / elapsed(part) if averaged else values
 
 
@@ -121,7 +121,7 @@ def paired_final_values(dataset: Results, measure: str) -> np.ndarray:
     """
     check_measure("measure", dataset, measure)
     last = dataset[measure].isel(round=-1).transpose("algorithm", "trial").values.astype(np.float64)
-    return last[:, healthy(dataset).all(axis=0)]
+    return last[:, all_healthy(dataset).all(axis=0)]
 
 
 @checked
@@ -195,7 +195,7 @@ def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: 
 def _differences_of_pairs(dataset: xr.Dataset, measure: str, averaged: bool = False) -> Iterator[tuple[int, int, np.ndarray]]:
     """Yield pairs of algorithms on one problem with their differences."""
     check_measure("measure", dataset, measure)
-    final, ok, keys = dataset[measure].isel(round=-1).transpose("algorithm", "trial").values, healthy(dataset), _problem_keys(dataset)
+    final, ok, keys = dataset[measure].isel(round=-1).transpose("algorithm", "trial").values, all_healthy(dataset), _problem_keys(dataset)
     final = final.astype(np.float64) / (elapsed(dataset)[-1] if averaged else 1)
     for a, b in itertools.combinations_with_replacement(range(len(keys)), 2):
         if keys[a] == keys[b]:

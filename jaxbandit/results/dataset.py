@@ -47,8 +47,6 @@ SOURCES = {
     "observed": "seen_values",
     "arrival": "seen_arrivals",
 }
-# A swept field with one of these names of results, as `index` of the oracle, is called `algorithm.index` there.
-RESERVED_NAMES = frozenset({*SOURCES, *TRIAL, *SECONDS, *LABELS, "round", "played", "output", "coordinate"})
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 """Arrays of a batch by name, each with an entry for every trial along the first axis."""
@@ -240,7 +238,9 @@ def output_names(outputs: int) -> list[str]:
 
 def coordinate_of(path: str) -> str:
     """Return the name that a swept field has in the results."""
-    return f"algorithm.{path}" if path in RESERVED_NAMES else path
+    # A swept field with one of these names of results, as `index` of the oracle, is called `algorithm.index` there.
+    reserved_names = frozenset({*SOURCES, *TRIAL, *SECONDS, *LABELS, "round", "played", "output", "coordinate"})
+    return f"algorithm.{path}" if path in reserved_names else path
 
 
 def value_words(values: Mapping[str, object]) -> list[str]:

@@ -30,11 +30,9 @@ from jaxbandit.domains.regions import EACH, SuchThat, mask_of
 Place: TypeAlias = tuple[float, ...]
 """A point of the unit cube of a box. It is empty on a finite domain, because numbers stand for its points."""
 SCALES = ("linear", "logarithmic", "categorical")
-POSITIVE = "a logarithmic scale has positive values only"
+LOG_REMEDY = "a logarithmic scale has positive values only"
 # A point is on the grid within this share of an axis.
 ON_GRID = 1e-6
-# A point with few digits within this share of the sides of an edge is moved onto it.
-ON_EDGE = 2e-6
 # The arithmetic of every model can represent this value.
 LARGEST_TOLD = float(np.finfo(np.float32).max) / 4
 
@@ -149,7 +147,7 @@ class Axis:
         if np.any(np.diff(numbers) <= 0):
             raise refused("increase")
         if self.scale == "logarithmic":
-            checks.positive("Axis.values", numbers, remedy=POSITIVE)
+            checks.positive("Axis.values", numbers, remedy=LOG_REMEDY)
         kind = np.asarray(given).dtype
         held = np.asarray(given) if kind.kind in "iu" else _decimal(numbers) if kind == np.float32 else numbers
         object.__setattr__(self, "values", tuple(held.tolist()))
@@ -197,7 +195,7 @@ class Axis:
         """
         checks.one_of("scale", scale, SCALES[:2])
         if scale == "logarithmic":
-            checks.positive("low", low, remedy=POSITIVE)
+            checks.positive("low", low, remedy=LOG_REMEDY)
         if points is None:
             return cls(name=name, values=(float(low), float(high)), scale=scale, unit=unit, continuous=True, context=context)
         spaced = (np.geomspace if scale == "logarithmic" else np.linspace)(low, high, points)[1:-1].tolist()
@@ -263,7 +261,7 @@ class Axis:
         scalar.check(self.name, value)
         checks.finite(self.name, value)
         if self.scale == "logarithmic":
-            checks.positive(self.name, value, remedy=POSITIVE)
+            checks.positive(self.name, value, remedy=LOG_REMEDY)
         *held, at = (np.log if self.scale == "logarithmic" else np.asarray)(np.asarray([*self.values, value], np.float64))
         extent, (first, second), (last, before) = held[-1] - held[0], held[:2], held[:-3:-1]
         if self.continuous:
@@ -390,7 +388,9 @@ class Space:
         found = self.place({name: _readable(value, side) if isinstance(value, float) else value for (name, value), side in sides})
         if not isinstance(self.domain, PartOfBox):
             return found
-        rounded = self.domain.settled(np.asarray(found), ON_EDGE)
+        # A point with few digits within this share of the sides of an edge is moved onto it.
+        on_edge = 2e-6
+        rounded = self.domain.settled(np.asarray(found), on_edge)
         return tuple((rounded if self.domain.is_inside(rounded) else self.domain.settled(np.asarray(place, np.float64))).tolist())
 
     def point_at(self, place: Sequence[float]) -> dict[str, float | str]:

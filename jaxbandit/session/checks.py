@@ -27,11 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-# A check needs this number of values of an output, and looks for mistakes among the latest values of every output.
-FEWEST, LATEST = 5, 128
-# A mistake is shown where it makes the values this many times as likely. Values that look mistaken are more often right than a drift or a
-# stated model that does, because functions with steps and penalties look like that.
-VALUES_LIKELIER, LIKELIER = 100.0, 20.0
+# A check needs this number of values of an output.
+FEWEST = 5
 # Mistaken values are looked for one after the other, up to this number.
 MOST = 3
 LEVELS = (0.8, 0.95)
@@ -176,7 +173,8 @@ def left_out(shown: Shown, number: int, one: Values) -> tuple[np.ndarray, np.nda
 def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[str], dict[str, float]]:
     """Return sentences about likely mistakes, and the drift of every output."""
     names = state.specification.outputs.names
-    told = [Values(one.name, *(column[-LATEST:] for column in one[1:])) for one in told]
+    # Mistakes are looked for among the latest 128 values of every output.
+    told = [Values(one.name, *(column[-128:] for column in one[1:])) for one in told]
     varied = {one.name: one for one in told if np.ptp(one.values) > 0}
     pairs = [
         (one, other)
@@ -191,6 +189,9 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
         return mistakes.Column.of(shown.points[one.indices[kept]], one.values[kept], models, location, transforms)
 
     said, now = list[str](), dict(varied)
+    # A mistake is shown where it makes the values this many times as likely. Values that look mistaken are more often right than a drift or
+    # a stated model that does, because functions with steps and penalties look like that.
+    values_likelier, likelier = 100.0, 20.0
     for _ in range(MOST):
         found: list[tuple[mistakes.Block, np.ndarray, tuple[str, ...]]] = []
         for one in now.values():
@@ -202,8 +203,8 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
             found.append((block, one.tickets[both[0]], (one.name, other.name)))
         block, tickets, which = max(found, key=lambda each: each[0].evidence)
         wrong = tickets[block.first : block.last + 1]
-        corrected = _corrected(now, which, wrong, block.factor)
-        if block.evidence <= np.log(VALUES_LIKELIER) or not all(_is_among(one, wrong) for one in corrected.values()):
+        corrected = _as_meant(now, which, wrong, block.factor)
+        if block.evidence <= np.log(values_likelier) or not all(_is_among(one, wrong) for one in corrected.values()):
             break
         said.append(_unit_in_words(which[0], wrong, block.factor) if len(which) == 1 else _exchange_in_words(which, wrong))
         now |= corrected
@@ -213,7 +214,7 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
         # A trend along an axis is none in time.
         whole = mistakes.Column.of(points, one.values, models, None, transforms, trend=points)
         evidence, drift[name] = whole.drift() if whole.freedom >= FEWEST - 1 else (-np.inf, 0.0)
-        if evidence > np.log(LIKELIER):
+        if evidence > np.log(likelier):
             said.append(_drift_in_words(name, one.tickets, drift[name]))
         if is_stated:
             kernel, noise, _ = models[0]
@@ -225,7 +226,7 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
         stated = {tuple(now): np.sum([*stated.values()], axis=0)} | stated
     for which, logarithms in stated.items():
         evidence, part, factor = mistakes.misstated(logarithms)
-        if evidence > np.log(LIKELIER):
+        if evidence > np.log(likelier):
             said.append(_model_in_words(which, part, factor))
             break
     return said, drift
@@ -242,10 +243,10 @@ def _candidates(state: State, shown: Shown, number: int, one: Values) -> tuple[l
         [(kernel, noise, _)] = models
         others = mistakes.misstatements(kernel, noise)
         models = [(kernel, noise, 0.5), *((*one, 0.5 / len(others)) for one in others)]
-        return models, standard.location[number] if state.standard is None else None, [mistakes.PLAIN]
+        return models, standard.location[number] if state.standard is None else None, [mistakes.IDENTITY]
     sign = state.specification.outputs.objective.sign
     own = for_each("kernel", state.specification.first[0], state.specification.outputs, standard)[number]
-    transforms = [mistakes.PLAIN]
+    transforms = [mistakes.IDENTITY]
     for side in (1, -1):
         transforms += [mistakes.logarithmic(side)] if np.all(side * one.values > 0) else []
     if number == 0 and standard.bend is not None:
@@ -253,7 +254,7 @@ def _candidates(state: State, shown: Shown, number: int, one: Values) -> tuple[l
     return mistakes.around([models[0][0], own], shown.points[one.indices], models), None, transforms
 
 
-def _corrected(now: dict[str, Values], which: tuple[str, ...], wrong: np.ndarray, factor: float) -> dict[str, Values]:
+def _as_meant(now: dict[str, Values], which: tuple[str, ...], wrong: np.ndarray, factor: float) -> dict[str, Values]:
     """Return the outputs of a mistake with the values that were meant."""
     if len(which) == 1:
         [one] = (now[name] for name in which)
@@ -283,7 +284,7 @@ def _of_tickets(tickets: np.ndarray) -> str:
     return f"ticket {tickets[0]}" if len(tickets) == 1 else f"tickets {tickets[0]} to {tickets[-1]}"
 
 
-def _again() -> str:
+def _correction() -> str:
     return either("tell(..., correct=True)", "session tell with --correct")
 
 
@@ -295,11 +296,12 @@ def _unit_in_words(name: str, tickets: np.ndarray, factor: float) -> str:
         mistake, cause = f"a value {factor:g} times too large" if factor > 1 else f"a value {1 / factor:g} times too small", "the unit"
         mistake = mistake if one else mistake.replace("a value", "values")
     subject = f"{name} of {_of_tickets(tickets)} {'seems' if one else 'seem'} to have {mistake} beside the other values"
-    return f"{subject}; check {cause}, and correct {'it' if one else 'them'} by {_again()}."
+    return f"{subject}; check {cause}, and correct {'it' if one else 'them'} by {_correction()}."
 
 
 def _exchange_in_words(names: tuple[str, ...], tickets: np.ndarray) -> str:
-    return f"{names[0]} and {names[1]} of {_of_tickets(tickets)} seem to be exchanged; check the columns, and correct them by {_again()}."
+    subject = f"{names[0]} and {names[1]} of {_of_tickets(tickets)} seem to be exchanged"
+    return f"{subject}; check the columns, and correct them by {_correction()}."
 
 
 def _drift_in_words(name: str, tickets: np.ndarray, size: float) -> str:

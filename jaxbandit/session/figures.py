@@ -20,8 +20,6 @@ from jaxbandit.session.quantities import Outputs, readable
 if TYPE_CHECKING:
     import xarray as xr
 
-# Width and height of one panel in inches.
-WIDE, MAP, SLICE = (6.4, 2.9), (4.6, 3.4), (3.2, 2.7)
 FEASIBILITY = "probability of feasibility"
 # Crosses without a value stand at this share of a panel's height.
 AT_FOOT = 0.03
@@ -53,7 +51,8 @@ def belief_figure(
         rows.append(Quantity(FEASIBILITY, belief["probability_of_feasibility"].values))
     courses = _courses(ground, best, np.argsort(-outputs.objective.sign * rows[0].mean))
     on_plane = space.domain.dimension == 2
-    size = MAP if on_plane else SLICE if len(courses) > 1 else WIDE
+    # Width and height of one panel in inches.
+    size = (4.6, 3.4) if on_plane else (3.2, 2.7) if len(courses) > 1 else (6.4, 2.9)
     sliced = len(courses) > 1 and not on_plane
     place = ", ".join(f"{space.label(name)} = {readable(value)}" for name, value in space.point(best).items())
     title = textwrap.fill(plain(f"Slices through {place}"), 34 * len(courses)) if sliced else ""

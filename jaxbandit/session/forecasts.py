@@ -42,15 +42,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-# Futures are drawn of this number of hyper-parameters at most, because each costs a factorisation.
-MODELS = 8
-# A joint draw at more points than this takes minutes.
-MOST_POINTS = 10_000
 # A box or a larger grid stands for the points that are likely to be the best, and for this number of points everywhere.
-SPREAD, MOST_OF_GRID = 256, 1280
-# Features of algorithms that draw jointly leave out the noise's share of the prior variance, between these, because their cost grows with
-# their square.
-LEFT_OUT = 1e-3, 1e-2
+SPREAD = 256
 OF = Check("a Session, a problem or a Surrogate", lambda value: isinstance(value, Session | AbstractProblem | Surrogate))
 Algorithms: TypeAlias = Mapping[str, Algorithm] | Sequence[Algorithm]
 Delays: TypeAlias = Mapping[str, Delay] | Sequence[Delay]
@@ -303,7 +296,9 @@ class Start:
         domain = self.problem.domain
         model = self.model
         if model.form == "auto":
-            left_out = float(np.clip(np.min(model.noise_variance), *LEFT_OUT))
+            # Features of algorithms that draw jointly leave out the noise's share of the prior variance, between these limits, because
+            # their cost grows with their square.
+            left_out = float(np.clip(np.min(model.noise_variance), 1e-3, 1e-2))
             tolerance = left_out if draws(algorithm) and model.tolerance is None else model.tolerance
             model = dataclasses.replace(model, form=default_model(domain, algorithm).form, tolerance=tolerance)
         return model.of(domain, self.problem.outputs, horizon + self.initial.count, "model")
@@ -461,7 +456,8 @@ def begun_by(session: Session, trials: int) -> Start:
             raise InvalidArgument("forecast: needs a session without contexts, because nobody knows the contexts to come")
         standard, indices = state.standard if state.shown is None else shown.standard, [index for index, _ in measured]
         domain = space.domain
-        if isinstance(domain, Box) or domain.size > MOST_OF_GRID:
+        # A box or a larger grid stands for the points that are likely to be the best, and for 256 points everywhere.
+        if isinstance(domain, Box) or domain.size > 1280:
             best = session._best_known().index
             assert best is not None
             likely, numbers = likely_points(shown, space, best, state.unfit, 128)
@@ -470,8 +466,9 @@ def begun_by(session: Session, trials: int) -> Start:
             domain = Domain(points=np.concatenate([space.modelled[kept], likely[numbers < 0]]))
             indices = np.searchsorted(kept, indices).tolist()
     shift, scale = outputs.units(standard)
+    # Futures are drawn of at most 8 hyper-parameters, because each costs a factorisation.
     drawn = [
-        average.draws(np.asarray(domain.points, np.float64), trials, number, models=MODELS) for number, average in enumerate(shown.averages)
+        average.draws(np.asarray(domain.points, np.float64), trials, number, models=8) for number, average in enumerate(shown.averages)
     ]
     tables = np.empty((trials, len(outputs.functions), domain.size), np.float32)
     for row, (name, sign, bound) in enumerate(outputs.functions):
@@ -528,6 +525,7 @@ def _drawable(domain: Domain) -> Domain:
     """Return a finite domain that is small enough for joint draws."""
     if isinstance(domain, Box):
         raise InvalidArgument("of: forecasts need a grid; give every axis a number of points, got a box")
-    if domain.size > MOST_POINTS:
-        raise InvalidArgument(f"of: forecasts need a grid of at most {MOST_POINTS} points, got {domain.size}")
+    # A joint draw at more points than this takes minutes.
+    if domain.size > 10_000:
+        raise InvalidArgument(f"of: forecasts need a grid of at most 10000 points, got {domain.size}")
     return domain

@@ -29,11 +29,6 @@ from jaxbandit.surrogates.evidence.density import NOISE, NOISES
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
 from jaxbandit.surrogates.evidence.host import best_fit
 
-# Range of the length-scales of a model that is fitted once, as shares of an axis.
-SHORTEST, LONGEST = 0.1, 0.3
-# Least noise variance of such a model, as a share of its prior variance.
-LEAST_NOISE = 0.01
-
 
 def seeded_by(specification: Specification, rows: Sequence[HistoryRow]) -> Specification:
     """Return the specification with further seeds from rows whose constraints hold.
@@ -102,15 +97,16 @@ def fitted_once(specification: Specification, told: Values) -> tuple[Model, Stan
     """Return a cautious fitted model and its units, with a warning.
 
     The prior mean of a constraint is its bound, and its prior deviation is at least the largest measured distance from the bound. Its
-    length-scales lie between ``SHORTEST`` and ``LONGEST`` of each axis. Its noise variance is at least ``LEAST_NOISE`` of its variance.
+    length-scales lie between 0.1 and 0.3 of each axis. Its noise variance is at least 0.01 of its variance.
     """
     parts, outputs, space = specification, specification.outputs, specification.space
     model = default_model(space.domain, parts.algorithm)
     kernel: Any = model.kernel
     start = with_arrays(kernel)
-    limits: dict[str, Any] = {"variance": (1.0, 1e3), NOISE: (LEAST_NOISE, NOISES[1])}
+    least_noise = 0.01
+    limits: dict[str, Any] = {"variance": (1.0, 1e3), NOISE: (least_noise, NOISES[1])}
     for path, length in _lengths(start).items():
-        limits[path] = SHORTEST / LENGTH * length, LONGEST / LENGTH * length
+        limits[path] = 0.1 / LENGTH * length, 0.3 / LENGTH * length
     location, scale, kernels, noises = [], [], list[Kernel](), list[float]()
     for number, name in enumerate(outputs.names):
         rows = [(index, values[name]) for index, values in told if name in values]
@@ -125,11 +121,11 @@ def fitted_once(specification: Specification, told: Values) -> tuple[Model, Stan
         location.append(centre)
         scale.append(size or 1.0)
         seen = (values - centre) / scale[-1]
-        found = best_fit(start, places, seen, LEAST_NOISE, prior=Prior(extent=sides_of(space.domain), scale=1.0), bounds=limits)
+        found = best_fit(start, places, seen, least_noise, prior=Prior(extent=sides_of(space.domain), scale=1.0), bounds=limits)
         kernels.append(found.kernel)
         noises.append(float(found.noise_variance))
     if outputs.constraints:
-        warn(f"fit: {_in_words(parts, kernels, scale, told)}")
+        warn(f"fit: {_assumptions(parts, kernels, scale, told)}")
     fitted = dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=(0.0,) * len(kernels))
     return fitted, Standard(tuple(location), tuple(scale))
 
@@ -140,7 +136,7 @@ def _lengths(kernel: Kernel) -> dict[str, np.ndarray]:
     return {path: np.asarray(leaf) for path, leaf in named if path.endswith("length_scale")}
 
 
-def _in_words(parts: Specification, kernels: Sequence[Kernel], scale: Sequence[float], told: Values) -> str:
+def _assumptions(parts: Specification, kernels: Sequence[Kernel], scale: Sequence[float], told: Values) -> str:
     """Return the model's assumptions about the constraints in words."""
     assumed = []
     for number, one in enumerate(parts.outputs.constraints, start=1):

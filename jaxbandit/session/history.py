@@ -19,10 +19,12 @@ from jaxbandit.session.axes import LARGEST_TOLD, ON_GRID, Outside, Space
 from jaxbandit.session.quantities import Outputs, readable, told_values
 from jaxbandit.session.specification import TAKEN, Specification
 
-# Name of the column that says which runs failed, and what its entries may be.
-FAILURE, YES, NO = "failed", {"true", "yes", "1", "1.0"}, {"false", "no", "0", "0.0"}
-COLUMNS = Check("a pandas.DataFrame, a mapping from names to columns", are_columns)
-History: TypeAlias = Annotated[Columns | str | Path, COLUMNS | text | of_class(Path, "the path of a CSV file")]
+# Name of the column that says which runs failed.
+FAILURE = "failed"
+History: TypeAlias = Annotated[
+    Columns | str | Path,
+    Check("a pandas.DataFrame, a mapping from names to columns", are_columns) | text | of_class(Path, "the path of a CSV file"),
+]
 OffGrid: TypeAlias = Annotated[str, choice("refuse", "round")]
 OutsideOf: TypeAlias = Annotated[str, choice("refuse", "drop")]
 Names: TypeAlias = Annotated[Sequence[str], each(text)]
@@ -162,9 +164,9 @@ def _is_failure(cell: object) -> bool:
     A blank says that the run did not fail.
     """
     said = str(cell).strip().casefold()
-    if is_blank(cell) or said in NO:
+    if is_blank(cell) or said in {"false", "no", "0", "0.0"}:
         return False
-    if said in YES:
+    if said in {"true", "yes", "1", "1.0"}:
         return True
     raise InvalidArgument(f"{FAILURE}: must be true or false, or blank, got {short(cell)}")
 

@@ -38,23 +38,11 @@ NEWEST = 3
 APPLICATION = 0x4A584253
 LOCK_SUFFIX, HEAD_SUFFIX = Path(LOCK).suffix, Path(HEAD).suffix
 WAY_OUT = "restore a copy of all files of the session, or go on with the events before the damage: python -m jaxbandit session salvage"
-SYNCED = 0 if sys.platform == "win32" else os.O_DSYNC
-# Seconds between two attempts to lock a file, and seconds that a call waits for another call on the session.
-POLL = 0.02
+# Seconds that a call waits for another call on the session.
 WAIT = 30.0
 MOUNTS = Path("/proc/self/mounts")
-NETWORK = {"afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "9p"}
-NETWORK |= {f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "juicefs", "s3fs", "rclone", "gcsfuse")}
 ADDED = ("observed", "settled", "failed")
 KINDS = ("created", "asked", "told", "dropped", "corrected", "fitted", *ADDED)
-BEGINNING = f"""
-CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, at TEXT NOT NULL, body TEXT NOT NULL, digest TEXT NOT NULL);
-CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
-CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END;
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {SCHEMA};
-PRAGMA journal_mode = WAL;
-"""
 NEWER = "SELECT number, kind, at, body, digest FROM events WHERE number > ? ORDER BY number"
 
 Body: TypeAlias = Mapping[str, Any]
@@ -239,10 +227,18 @@ def salvage_journal(directory: Path, *, wait: float = WAIT) -> tuple[int, Path |
 
 def _write_all(path: Path, events: Sequence[Event]) -> None:
     """Write a whole journal of events, or leave no file."""
+    beginning = f"""
+    CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, at TEXT NOT NULL, body TEXT NOT NULL, digest TEXT NOT NULL);
+    CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
+    CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END;
+    PRAGMA application_id = {APPLICATION};
+    PRAGMA user_version = {SCHEMA};
+    PRAGMA journal_mode = WAL;
+    """
     try:
         with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
             with contextlib.closing(_connected(Path(folder) / JOURNAL)) as connection:
-                connection.executescript(BEGINNING)
+                connection.executescript(beginning)
                 _raise_version(connection, events)
                 for event in events:
                     _write(connection, event)
@@ -258,7 +254,7 @@ def _write_head(path: Path, event: Event) -> None:
     """Write number and digest of the last event to the disk."""
     place = path.with_suffix(HEAD_SUFFIX)
     try:
-        handle = os.open(place, os.O_WRONLY | os.O_CREAT | SYNCED, 0o644)
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | (0 if sys.platform == "win32" else os.O_DSYNC), 0o644)
         try:
             # All heads have the same length, so no old end stays.
             os.write(handle, f"{event.number:12d} {event.digest}\n".encode())
@@ -351,7 +347,8 @@ def _held(lock: FileLock, path: Path, wait: float) -> Iterator[None]:
                 while not _is_locked(handle):
                     if time.monotonic() > until:
                         raise Timeout(str(path))
-                    time.sleep(POLL)
+                    # Seconds between two attempts to lock a file.
+                    time.sleep(0.02)
         except Timeout as error:
             words = f"is in use by a call that takes longer than {wait:g} s; wait for its end, or open it for reading only"
             raise SessionInUse(f"directory: the session in {path.parent} {words}") from error
@@ -393,13 +390,15 @@ def _check_names(path: Path, connection: sqlite3.Connection) -> None:
 
 def _check_local(path: Path) -> None:
     """Raise ``SessionError`` on a network file system with unreliable locks."""
+    network = {"afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "9p"}
+    network |= {f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "juicefs", "s3fs", "rclone", "gcsfuse")}
     # Systems without this table, such as macOS, pass.
     with contextlib.suppress(OSError):
         rows = [line.split() for line in MOUNTS.read_text(encoding="utf-8").splitlines()]
         # The table writes a space as \040.
         mounted = {Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), row[1])): row[2] for row in rows}
         kind = next((mounted[above] for above in path.parents if above in mounted), "")
-        if kind in NETWORK:
+        if kind in network:
             words = "whose locks and memory maps the journal of a session cannot rely upon"
             out = "choose a disk of this machine's own, or share a study of Optuna between machines: jaxbandit.optuna.Sampler"
             raise SessionError(f"directory: {path.parent} is on a network file system, {kind}, {words}; {out}")

@@ -35,7 +35,6 @@ from jaxbandit.surrogates.boxes.posterior import Noting
 
 # On a box the model conditions on more than 64 known points at once, because 1000 points in turn take a minute.
 MANY = 64
-ATTEMPTS = 3
 # Number in the rounds of an output that is -1 for a run with values and 1 for a failed run.
 RAN = -1
 # Points of a box closer than this share of its sides differ by rounding only.
@@ -314,7 +313,7 @@ class Course:
 
         best = first = attempt()
         mask = np.isin(np.arange(setting.arena.size), [number for number, _ in (*asked.under_way, *asked.failed)])
-        for number in range(1, ATTEMPTS + 1):
+        for number in range(1, 4):
             if not any(repeats(best)):
                 break
             other = attempt(mask, np.int32(number))

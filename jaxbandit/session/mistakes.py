@@ -21,8 +21,6 @@ from jaxbandit.surrogates.evidence.host import covariances
 
 # A value may have been told as this multiple of the measured one.
 FACTORS = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001, -1.0)
-# Fitted models may be wrong by these factors on length-scales, and by any of these shares of noise.
-LENGTHS, SHARES = (1 / 3, 1.0, 3.0), (1e-4, 1e-2, 0.1, 0.5)
 # A stated model may be wrong by one of these factors.
 NAMED = (("length_scale", 1 / 3), ("length_scale", 3.0), ("noise_variance", 0.1), ("noise_variance", 10.0), ("noise_variance", 100.0))
 # Where the unit of values is known, the square of their scale has an inverse gamma density of this shape.
@@ -32,7 +30,7 @@ LEAST = 1e-6
 
 Transform: TypeAlias = tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]
 """A function of values, NaN where it is not defined, and the logarithm of its derivative."""
-PLAIN: Transform = (lambda values: values, np.zeros_like)
+IDENTITY: Transform = (lambda values: values, np.zeros_like)
 Candidate: TypeAlias = tuple[Kernel, float, float]
 """A kernel, a noise variance, and a weight."""
 
@@ -52,9 +50,11 @@ def around(kernels: Sequence[Kernel], points: np.ndarray, candidates: Sequence[C
     The other models differ from kernels in length-scales and noise.
     """
     grid = list[tuple[Kernel, float]]()
+    # Fitted models may be wrong by these factors on length-scales, and by any of these shares of noise.
+    lengths, shares = (1 / 3, 1.0, 3.0), (1e-4, 1e-2, 0.1, 0.5)
     for kernel in kernels:
         variance = float(np.mean(np.diagonal(covariances(kernel, points))))
-        grid += [(longer(kernel, length), share * variance) for length in LENGTHS for share in SHARES]
+        grid += [(longer(kernel, length), share * variance) for length in lengths for share in shares]
     return [*((kernel, noise, weight / 2) for kernel, noise, weight in candidates), *((*pair, 0.5 / len(grid)) for pair in grid)]
 
 
@@ -97,7 +97,7 @@ class Column:
         values: np.ndarray,
         candidates: Sequence[Candidate],
         location: float | None,
-        transforms: Sequence[Transform] = (PLAIN,),
+        transforms: Sequence[Transform] = (IDENTITY,),
         trend: np.ndarray | None = None,
         unit: float | None = None,
     ) -> Column:
@@ -223,7 +223,7 @@ def wrong_unit(column: Column) -> Block:
     """Return the likeliest values with another unit or sign."""
     first, last = np.indices((len(column.values),) * 2)
     tables = [column.changed(column.values / factor) - (last - first + 1) * np.log(abs(factor)) for factor in FACTORS]
-    return _best(np.stack(tables) - np.log(len(FACTORS)), column.healthy())
+    return _best_block(np.stack(tables) - np.log(len(FACTORS)), column.healthy())
 
 
 def exchanged(one: Column, other: Column) -> Block:
@@ -232,7 +232,7 @@ def exchanged(one: Column, other: Column) -> Block:
     The columns have the same rows.
     """
     table = one.changed(other.values) + other.changed(one.values)
-    return _best(table[None], one.healthy() + other.healthy())
+    return _best_block(table[None], one.healthy() + other.healthy())
 
 
 def misstatements(kernel: Kernel, noise: float) -> list[tuple[Kernel, float]]:
@@ -267,7 +267,7 @@ def summed(logarithms: np.ndarray) -> np.ndarray:
     return added
 
 
-def _best(tables: np.ndarray, healthy: float) -> Block:
+def _best_block(tables: np.ndarray, healthy: float) -> Block:
     """Return the likeliest block of tables ``[F, n, n]``.
 
     Single values have half of the prior weight.

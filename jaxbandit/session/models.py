@@ -38,8 +38,6 @@ LENGTH = 0.5
 QUIET = 5e-7
 # A fit looks at this number of values of an output at most, evenly spaced in their order, because the cost grows with its third power.
 MOST_FITTED = 256
-# Noise variance of the output that says whether runs give values, and its length-scales as a share of the objective's.
-RUNS_NOISE, RUNS_LENGTHS = 0.01, 0.6
 DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
 Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 """Points by number, with the values there by the names of outputs."""
@@ -310,13 +308,15 @@ def with_runs(outputs: Outputs, first: Model, model: Model, standard: Standard |
     have sharp borders. Its prior mean is 1, and it is neither standardised nor fitted. ``size`` is the number of points.
     """
     means, kernels = (for_each(name, model, outputs, standard) for name in ("prior_mean", "kernel"))
-    kernel, noise = longer(for_each("kernel", first, outputs, standard)[0], RUNS_LENGTHS), np.asarray(model.noise_variance, np.float64)
+    # The output that says whether runs give values has this noise variance and 0.6 of the objective's length-scales.
+    runs_noise = 0.01
+    kernel, noise = longer(for_each("kernel", first, outputs, standard)[0], 0.6), np.asarray(model.noise_variance, np.float64)
     if noise.shape == (size,) and size != len(outputs.names):
         # A table over the points belongs to all outputs.
         noise = np.broadcast_to(noise, (len(outputs.names), size))
     noise = np.broadcast_to(noise, (len(outputs.names), *noise.shape[1:]))
     # Outputs of one kernel and noise variance are observed together, and this one is observed alone where a run failed.
-    own = np.nextafter(RUNS_NOISE, 1) if np.any(noise == RUNS_NOISE) else RUNS_NOISE
+    own = np.nextafter(runs_noise, 1) if np.any(noise == runs_noise) else runs_noise
     changed = dataclasses.replace(
         model,
         kernel=(*kernels, Scale(kernel=kernel.kernel, variance=1.0) if isinstance(kernel, Scale) else kernel),

@@ -47,7 +47,7 @@ from jaxbandit.session.quantities import Outputs
 __all__ = ["Sampler", "export"]
 __dir__ = __all__.copy
 
-MOST_ON_GRID, MOST_ON_AXIS = 10_000, 50  # [2] points
+MOST_ON_GRID = 10_000
 OBJECTIVE = "objective"
 
 OF_A_TRIAL, VALUES = function("(trial)"), numbers.of(exactly(None, words="one number for each constraint"))
@@ -344,7 +344,7 @@ def _axes(space: SearchSpace, points: Most | Mapping[str, Most] | None, *, conti
 
     def made(most: int) -> tuple[Axis, ...]:
         asked = points if isinstance(points, Mapping) else dict.fromkeys(space, points)
-        limits = {name: min(most, MOST_ON_AXIS) if math.isinf(_count(each)) else most for name, each in space.items()}
+        limits = {name: min(most, 50) if math.isinf(_count(each)) else most for name, each in space.items()}
         return tuple(_axis(f"parameter {name}", each, asked.get(name) or limits[name]) for name, each in space.items())
 
     def size(axes: tuple[Axis, ...]) -> int:

@@ -22,8 +22,6 @@ from jaxbandit.core.fields import label, scalar
 from jaxbandit.problems.data import Constraint, Objective
 from jaxbandit.session.axes import labelled
 
-# Operators as people write them, and as Python does.
-OPERATORS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**", "²": "**2", "³": "**3"})
 LARGEST = float(np.finfo(np.float64).max) / 4
 # Bent values lie less than this number of units below the knee.
 DEEPEST = 4.0
@@ -215,7 +213,9 @@ def is_arithmetic(name: str, axes: Sequence[str]) -> bool:
 
     Axes' ``"a + b"`` and ``"2 * cost"`` are arithmetic; ``"CO2 (ppm)"``, ``"yield-2"`` and ``"signal/noise"`` are not.
     """
-    text = re.sub(r"\|([^|]*)\|", r"abs(\1)", name.translate(OPERATORS))
+    # Operators as people write them, and as Python does.
+    operators = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**", "²": "**2", "³": "**3"})
+    text = re.sub(r"\|([^|]*)\|", r"abs(\1)", name.translate(operators))
     # Axes become X, and all other words x, because some are keywords of Python.
     parts = "|".join(map(re.escape, sorted(axes, key=len, reverse=True)))
     token = re.compile(rf"(?P<axis>(?<![^\W\d])(?:{parts})(?!\w))|[^\W\d]\w*")

@@ -19,15 +19,8 @@ from jaxbandit.session.specification import Specification
 if TYPE_CHECKING:
     import matplotlib.figure
 
-# Runs named as the nearest, and least probability that all constraints hold at the best known point.
-NEAREST, FEASIBLE = 3, 0.5
-TERMS = {
-    "design": "it is a point of the initial design, which spreads points out",
-    "under way": "points under way were avoided",
-    "constraint": "better points elsewhere seemed to violate a constraint",
-    "exploit": "its own mean promised most of the gain",
-    "explore": "its uncertainty promised most of the gain",
-}
+# Least probability that all constraints hold at the best known point.
+FEASIBLE = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +129,14 @@ def reason(specification: Specification, events: Sequence[Event], ticket: Ticket
         said.append(f"The nearest earlier runs are {runs}.")
     if alone is not None:
         said.append(f"Without runs under way {'the same point' if is_same else _in_words(alone)} would have been asked for.")
-    text = " ".join([f"Ticket {ticket.number} was asked for at {_in_words(ticket.point)} because {TERMS[term]}.", *said])
+    terms = {
+        "design": "it is a point of the initial design, which spreads points out",
+        "under way": "points under way were avoided",
+        "constraint": "better points elsewhere seemed to violate a constraint",
+        "exploit": "its own mean promised most of the gain",
+        "explore": "its uncertainty promised most of the gain",
+    }
+    text = " ".join([f"Ticket {ticket.number} was asked for at {_in_words(ticket.point)} because {terms[term]}.", *said])
     return Reason(ticket.number, term, text, belief, best, nearest, alone, dict(values), outputs)
 
 
@@ -193,5 +193,5 @@ def _nearest(state: State, here: np.ndarray) -> dict[int, float]:
     """Return the nearest earlier runs, by ticket, with their distances."""
     runs = {number: one.ticket.index for number, one in state.records.items() if one.over != "dropped"}
     away = np.max(np.abs(state.space.modelled[[*runs.values()]] - here) / sides_of(state.space.domain), axis=1, initial=0)
-    order = np.argsort(away, kind="stable")[:NEAREST]
+    order = np.argsort(away, kind="stable")[:3]
     return {[*runs][at]: float(away[at]) for at in order.tolist()}

@@ -30,24 +30,9 @@ from jaxbandit.session.shown import Believed, Shown
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
 
-BODIES = {
-    "asked": {"ticket", "round", "index", "status"},
-    "observed": {"ticket", "rows"},
-    "told": {"ticket", "values"},
-    "corrected": {"ticket", "values"},
-    "dropped": {"ticket"},
-    "failed": {"ticket", "retry"},
-    "fitted": {"told"},
-    "settled": {"ticket", "within", "probability", "gain"},
-}
-# Further keys of events. A fit since version 2 has a location and scale, and no model if it only standardised the outputs. A first
-# observation that replaces the default initial design has 0, the points left of the design. A request on a box has the point's place.
-# An observed row of a failed run has ``failed``.
-STANDARD = {"location", "scale"}
 # Version of the learner, written with each fit. The first, up to jaxbandit 0.4, wrote no version.
 LEARNER = 2
 REPLACED = {"initial"}
-FREE = "a run that did end after all is told as a correction, which frees its point"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,11 +129,25 @@ class State:
 
     def enter(self, event: Event, after: object = None) -> None:
         """Apply an event, with the algorithm's state ``after`` its choice if known."""
-        body, keys = event.body, BODIES[event.kind] | ({"place"} if self._is_box and event.kind == "asked" else set())
+        bodies = {
+            "asked": {"ticket", "round", "index", "status"},
+            "observed": {"ticket", "rows"},
+            "told": {"ticket", "values"},
+            "corrected": {"ticket", "values"},
+            "dropped": {"ticket"},
+            "failed": {"ticket", "retry"},
+            "fitted": {"told"},
+            "settled": {"ticket", "within", "probability", "gain"},
+        }
+        body, keys = event.body, bodies[event.kind] | ({"place"} if self._is_box and event.kind == "asked" else set())
         if event.kind == "observed":
             keys = keys | (body.keys() & REPLACED)
+        # Further keys of events. A fit since version 2 has a location and scale, and no model if it only standardised the outputs. A first
+        # observation that replaces the default initial design has 0, the points left of the design. A request on a box has the point's
+        # place. An observed row of a failed run has ``failed``.
+        standard = {"location", "scale"}
         if event.kind == "fitted":
-            keys = keys | ({"model"} if self.specification.schema == 1 else STANDARD | (body.keys() & {"model", "bend", "learner"}))
+            keys = keys | ({"model"} if self.specification.schema == 1 else standard | (body.keys() & {"model", "bend", "learner"}))
         if body.keys() != keys:
             raise InvalidArgument(f"must hold {', '.join(sorted(keys))}, got {short(sorted(body))}")
         match event.kind:
@@ -166,7 +165,7 @@ class State:
                     if self.fitted_at and learner != self.learner:
                         self.learner_changed_at = len(self.records) + 1
                     self.fitted_at, self.learner = self.complete, learner
-                if keys >= STANDARD:
+                if keys >= standard:
                     self.standard = Standard(body["location"], body["scale"], body.get("bend"))
                     checks.shape("location", self.standard.location, (len(self.modelled.outputs.names),))
                     checks.shape("scale", self.standard.scale, (len(self.modelled.outputs.names),))
@@ -486,9 +485,10 @@ class State:
             return point
         if self._is_box and self.modelled.learns_runs and self.left_of_design == 1 and (repeated := self._repeated):
             return domain.size, repeated
+        free = "a run that did end after all is told as a correction, which frees its point"
         if self.specification.algorithm.traits.certifies:
             kind = type(self.specification.algorithm).__name__
-            raise SessionError(f"ask: {kind} finds no point but those that have failed, and no other is certified; {FREE}")
+            raise SessionError(f"ask: {kind} finds no point but those that have failed, and no other is certified; {free}")
         places = self.space.modelled[: domain.size]
         sides = np.where(np.ptp(places, axis=0) > 0, np.ptp(places, axis=0), 1)
         apart = np.linalg.norm((places - (np.asarray(point[1]) if self._is_box else places[point[0]])) / sides, axis=1)
@@ -502,7 +502,7 @@ class State:
                     return other
                 waiting = waiting or other
         if waiting is None:
-            raise SessionError(f"ask: the runs at all points have failed, and none is left to ask for; {FREE}")
+            raise SessionError(f"ask: the runs at all points have failed, and none is left to ask for; {free}")
         return waiting
 
     @property

@@ -43,9 +43,6 @@ from jaxbandit.study.runs import Model
 Context: TypeAlias = Mapping[str, float | str] | None
 """Values of the contexts by name, ``None`` in a session without contexts."""
 
-# A session warns of each of these flags once.
-WARNED_OF = Status.FAR_FROM_PRIOR | Status.SAFE_SET_STILL | Status.SEED_UNSAFE
-
 
 class DeclaredInfeasible(UserWarning):
     """Warning that the algorithm has declared the constraints infeasible.
@@ -335,7 +332,9 @@ class Session(Reading):
             index, place = state.not_failed(spot_of(body), body["round"])
             body |= {"place": list(place)} if place else {"index": index}
         self._happen("asked", body | {"status": int(status)}, after)
-        for line in status_in_words(np.asarray(int(status & ~before & WARNED_OF))):
+        # A session warns of each of these flags once.
+        warned_of = Status.FAR_FROM_PRIOR | Status.SAFE_SET_STILL | Status.SEED_UNSAFE
+        for line in status_in_words(np.asarray(int(status & ~before & warned_of))):
             warn(f"ask: {line.partition(': ')[2]}")
         if status & Status.DECLARED_INFEASIBLE:
             words = f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {body['ticket']})"

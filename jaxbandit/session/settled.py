@@ -88,7 +88,7 @@ def likely_points(shown: Shown, space: Space, recommended: int, unfit: np.ndarra
     points, numbers = _likely(shown, space.modelled[numbers], numbers, recommended, most)
     for look in range(LOOKS if isinstance(domain, Box) else 0):
         rewards, holds = shown.draws(points, draws, numbers=numbers, seed=look)
-        near = _near(points[np.argmax(np.where(holds, rewards, -np.inf), axis=1)], look)
+        near = _points_near(points[np.argmax(np.where(holds, rewards, -np.inf), axis=1)], look)
         assert isinstance(domain, Box)
         points = np.concatenate([points, np.asarray(domain.snapped(near), np.float64)])
         numbers = np.append(numbers, np.full(len(near), -1))
@@ -110,7 +110,7 @@ def _likely(shown: Shown, points: np.ndarray, numbers: np.ndarray, recommended: 
     return points[kept], numbers[kept]
 
 
-def _near(centres: np.ndarray, look: int) -> np.ndarray:
+def _points_near(centres: np.ndarray, look: int) -> np.ndarray:
     """Sample points ``[n, d]`` near ``centres [m, d]`` at various distances."""
     generator = np.random.default_rng(look)
     around = centres[np.arange(POINTS_NEAR) % len(centres)]

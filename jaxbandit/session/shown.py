@@ -22,10 +22,6 @@ from jaxbandit.surrogates.evidence.host import DRAWS, Averaged, averaged, eviden
 Believed: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Mean and deviation ``[n, M]`` of every output in its own units, and the probability ``[M]`` that all constraints hold."""
 FORMS: Sequence[type[Kernel]] = (Matern52, Matern32)
-# A noise variance below this share of the variance of the values has no consequence.
-LITTLE = 1e-3
-# Noise is shown where it is more likely than roughness by this many nats.
-NATS = 3.0
 
 
 @dataclasses.dataclass
@@ -64,6 +60,10 @@ class Shown:
         kernels, noises = (cast(Sequence[Any], part) for part in (best.model.kernel, best.model.noise_variance))
         prior, rough = prior_of(space), _rough(space, np.unique([index for index, _ in told]))
         shown = cls(outputs, best.model, best.standard, space.modelled, np.full((len(outputs.names), space.size), np.nan))
+        # A noise variance below this share of the variance of the values has no consequence.
+        little = 1e-3
+        # Noise is shown where it is more likely than roughness by this many nats.
+        least_nats = 3.0
         for number, (kernel, noise) in enumerate(zip(kernels, noises, strict=True)):
             indices, values, seen = standardised(outputs, best.standard, told, [number])
             several, given = [_with_form(kernel, form) for form in FORMS] if forms else [kernel], (space.modelled[indices], seen, noise)
@@ -74,8 +74,8 @@ class Shown:
                 continue
             draws = DRAWS if len(seen) <= MOST_FITTED and np.unique(seen).size > 1 else 0
             average = averaged(several, *given, prior=prior, bounds={NOISE: NOISES}, constant=MEAN, draws=draws)
-            nats = evidence_of_noise(kernel, *given, prior=prior, constant=MEAN, rough=rough, least=NOISES[0]) if noise > LITTLE else 0.0
-            shown._add(average, nats > NATS, 0.0 if nats > NATS else 0.5 if noise > LITTLE else 1.0, indices, values[:, 0])
+            nats = evidence_of_noise(kernel, *given, prior=prior, constant=MEAN, rough=rough, least=NOISES[0]) if noise > little else 0.0
+            shown._add(average, nats > least_nats, 0.0 if nats > least_nats else 0.5 if noise > little else 1.0, indices, values[:, 0])
         return shown
 
     @classmethod

@@ -42,8 +42,8 @@ from jaxbandit.surrogates import arithmetic
 SEEDS = functools.partial(either, "seeds=[{...}]", "seeds = [{...}]")
 # The features of a domain with more points take too long for a command.
 MANY_POINTS = 4096
-# Least capacity (in observations) of a model by rows, and largest number of entries in its rows.
-FIRST_ROOM, MOST_ENTRIES = 64, 2**27
+# Least capacity (in observations) of a model by rows.
+FIRST_ROOM = 64
 TAKEN = {"ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"}
 TAKEN |= {"output", "point", "mean", "sd", "lower", "upper", "probability_of_feasibility"}
 """Names of variables of a session's tables, which no output and no axis can have."""
@@ -268,7 +268,8 @@ class Specification(Described):
     def _cell_with(self, model: Model, standard: Standard | None, room: int) -> Cell:
         domain, functions = self.space.domain, len(self.outputs.functions)
         free = model.form == "auto" and model.rank is None and model.length_scale_range is None
-        if self._grows and free and not isinstance(domain, Box) and domain.size <= MOST_ENTRIES // room:
+        # The rows of a model have at most 2^27 entries.
+        if self._grows and free and not isinstance(domain, Box) and domain.size <= 2**27 // room:
             model = dataclasses.replace(model, form="rows")
         surrogate = expanded(model, self.outputs, domain.size, standard).of(domain, functions, room, "model")
         late = None

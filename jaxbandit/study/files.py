@@ -34,8 +34,6 @@ from jaxbandit.core.pytree import float_dtype
 from jaxbandit.host.executors import surroundings
 from jaxbandit.host.files import CannotWrite, ExistingOutput, drop, prepare_directory, reason_of, write_whole
 
-# Raise this version of the files whenever the code cannot resume earlier checkpoints.
-LAYOUT = 9
 RUN_LOCK, RECORD, PROGRESS, PARTS_FOLDER, AT_WORK = "run.lock", "study.json", "progress.json", "parts", "at-work.npz"
 SEAL = "seal"
 
@@ -126,7 +124,8 @@ def _file_lock(path: Path) -> FileLock:
 
 def identity(fingerprint: str, around: Mapping[str, str] | None = None) -> StoredRun:
     """Return the facts that must be equal to resume a run exactly."""
-    return {"layout": LAYOUT, "study": fingerprint, "precision": str(float_dtype()), **(surroundings() if around is None else around)}
+    # Raise this version of the files whenever the code cannot resume earlier checkpoints.
+    return {"layout": 9, "study": fingerprint, "precision": str(float_dtype()), **(surroundings() if around is None else around)}
 
 
 @dataclasses.dataclass

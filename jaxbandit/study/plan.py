@@ -27,7 +27,6 @@ from jaxbandit.study.runs import Run
 from jaxbandit.study.study import Study, cell_of, common_needs, in_its_arithmetic
 
 MAX_BYTES = 2**62
-UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,13 +289,14 @@ def allowed_bytes(memory: object) -> int:
     """Return the bytes of ``"4GiB"``, ``"800M"`` or a number, or the default."""
     if memory is None:
         return int(LIMITS.memory_share * device_memory())
+    units = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
     if isinstance(memory, int) and not isinstance(memory, bool):
         amount: float = memory
     else:
         match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?)(i?b)?\s*", memory.lower()) if isinstance(memory, str) else None
         if not match:
             raise InvalidArgument(f"memory: expected an amount such as 4GiB or 800M, got {short(memory)}")
-        amount = float(match[1]) * UNITS[match[2]]
+        amount = float(match[1]) * units[match[2]]
     if not 1 <= amount <= MAX_BYTES:
         raise InvalidArgument(f"memory: must be from one byte to {in_units(MAX_BYTES)}, got {short(memory)}")
     return int(amount)

@@ -48,11 +48,9 @@ from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, grid_run
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "best_feasible_value", "strong_regret"))
-MOST_ROUNDS_BY_DEFAULT = 1000
 # Files have these fields in this order.
 PLAIN = ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")
 OWN = (*PLAIN, "parameters", "metrics")
-OF_ALGORITHM = ("sweep", "zipped", "model", "feedback", "informed")
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -83,7 +81,7 @@ class Keep(Described):
         if self.log_spaced is not None:
             kept = np.round(np.geomspace(1, horizon, min(self.log_spaced, horizon))).astype(np.int64)
         else:
-            every = -(-horizon // MOST_ROUNDS_BY_DEFAULT) if self.every is None else min(self.every, horizon)
+            every = -(-horizon // 1000) if self.every is None else min(self.every, horizon)
             kept = np.arange(every, horizon + 1, every)
         return np.unique(np.append(kept, horizon))
 
@@ -216,9 +214,13 @@ class Study(Described):
 
     def named_runs(self) -> tuple[Run, ...]:
         """Return the runs with all labels, and one object for equal problems."""
-        problems = _named([run.problem for run in self.runs], [run.problem_label for run in self.runs], lambda problem: str(problem.name))
+        problems = _by_label(
+            [run.problem for run in self.runs], [run.problem_label for run in self.runs], lambda problem: str(problem.name)
+        )
         delays = [run.delay_in_force for run in self.runs]
-        late = _named(delays, [run.delay_label for run in self.runs], lambda delay: "" if isinstance(delay, NoDelay) else few_words(delay))
+        late = _by_label(
+            delays, [run.delay_label for run in self.runs], lambda delay: "" if isinstance(delay, NoDelay) else few_words(delay)
+        )
         return tuple(
             dataclasses.replace(
                 run,
@@ -348,7 +350,7 @@ def _counted_model(model: Surrogate) -> Plain:
     return {"class": "Surrogate", **made_from, "forms": [[form.name, form.rank] for form in model.forms]}
 
 
-def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T], str]) -> list[tuple[str, T]]:
+def _by_label(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T], str]) -> list[tuple[str, T]]:
     """Return a label and an item for each of ``items``.
 
     The default label is the item's words, numbered if different items have the same words. The first equal item replaces such an item.
@@ -421,7 +423,8 @@ def from_table(table: ObjectTable, *, precision: str | None = None) -> Study:
 
 def _learner(table: ObjectTable, label: str, model_of: Callable[[object, str], Model]) -> Learner:
     """Return the learner of an algorithm's table."""
-    where, held = f"algorithm.{label}", {name: table[name] for name in OF_ALGORITHM if name in table}
+    names = ("sweep", "zipped", "model", "feedback", "informed")
+    where, held = f"algorithm.{label}", {name: table[name] for name in names if name in table}
     for name in held.keys() - {"zipped"}:
         check_table(held[name], f"{where}.{name}")
     for path, values in held.get("sweep", {}).items():

@@ -23,7 +23,7 @@ Measure: TypeAlias = Annotated[Callable[[Curves], jax.Array], function("(curves)
 """A number of each trial ``[variants, trials]`` from curves ``[variants, trials, T]``."""
 
 
-def regret_and_violation(measures: Curves) -> jax.Array:
+def final_regret_and_violation(measures: Curves) -> jax.Array:
     """Return positive regret plus hard violation at the end, the default measure."""
     return measures.positive_regret[..., -1] + measures.hard_violation[..., -1]
 
@@ -36,7 +36,7 @@ def tune(
     values: SweptValues,
     *,
     trials: Annotated[int, whole(1)] = 20,
-    measure: Measure = regret_and_violation,
+    measure: Measure = final_regret_and_violation,
 ) -> Tuned[Run]:
     """Return the run with the best hyper-parameters of a grid.
 

@@ -38,7 +38,15 @@ from jaxbandit.surrogates.evidence import Prior, fit
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, affordable_rank, dense_features, prior_variance, product_features
 from jaxbandit.surrogates.posterior import Surrogate
-from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, SHARE_LEFT_OUT, Need, arithmetic, in_force, warn_of_float32
+from jaxbandit.surrogates.precision import (
+    HORIZON_IF_UNKNOWN,
+    PRECISIONS,
+    SHARE_LEFT_OUT,
+    Need,
+    arithmetic,
+    chosen_precision,
+    warn_of_float32,
+)
 from jaxbandit.surrogates.rows import RowCache, row_cache
 
 __all__ = ["surrogate"]
@@ -185,7 +193,7 @@ def surrogate(
     # The cheapest form is known once it is built, and rows need float64 sooner than features do.
     for refreshable in (form != "rows", False):
         need = rules.needed(*facts, rounds, refreshable=refreshable)
-        chosen = in_force(precision, need)
+        chosen = chosen_precision(precision, need)
         usual = need.tolerance if chosen == "float32" else SHARE_LEFT_OUT[np.dtype(np.float64)]
         with arithmetic([chosen]):
             forms = factorised(usual if tolerance is None else tolerance, float_dtype() == np.float64)
@@ -224,7 +232,7 @@ def _of_box(
         raise checks.InvalidArgument("noise_variance: must be one number, or one for each output, on a box, got a table over points")
     variances = [float(np.max(prior_variance(own, cube.points))) for own in given.members]
     need = rules.needed(variances, rules.least_variances(given.noise), given.means, horizon, refreshable=False)
-    chosen = in_force(asked["precision"], need)
+    chosen = chosen_precision(asked["precision"], need)
     warn_of_float32(chosen, need)
     forms: Sequence[Pool | BoxFeatures] = [Pool(kernel=own, candidates=cube.points) for own in given.members]
     if form == "features":

@@ -120,7 +120,7 @@ def check_float64_suffices(prior_variance: Numbers, noise_variance: Numbers, pri
         warn(f"noise_variance: {words}")
 
 
-def in_force(precision: str, need: Need) -> str:
+def chosen_precision(precision: str, need: Need) -> str:
     """Return a model's precision, given or needed, or JAX's float64."""
     if float_dtype() == np.float64:
         if precision == "float32":
@@ -169,5 +169,5 @@ def in_step(rounds: Array) -> Array:
 
 
 @in_step.def_vmap
-def _(size: int, batched: list[bool], rounds: Array) -> tuple[Array, bool]:
+def _in_step_batched(size: int, batched: list[bool], rounds: Array) -> tuple[Array, bool]:
     return jnp.max(rounds), False

@@ -23,13 +23,6 @@ from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
 from jaxbandit.surrogates.precision import in_step
 
-# Matrices up to WHOLE rows are eliminated in one block, because two of them in float64 fit into the fastest cache of a core. Larger
-# matrices have blocks of BLOCK rows, from LARGE rows on of LARGE_BLOCK rows, the fastest sizes measured on a CPU.
-WHOLE = 56
-BLOCK, LARGE_BLOCK = 16, 32
-LARGE = 400
-# Rows whose rounding error gives the floor under the pivots of a padded matrix.
-USUAL = 128
 NOISE = "noise_variance"
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
 
@@ -160,13 +153,16 @@ def inverse_root(matrix: Array, *, count: Array | None = None) -> tuple[Array, A
     entry. Elimination stops at row ``count []``, if later rows are those of the identity; their number changes no bit.
     """
     size, is_padded = matrix.shape[0], count is not None
-    blocks = 1 if size <= WHOLE and not is_padded else -(-size // (BLOCK if size < LARGE or is_padded else LARGE_BLOCK))
-    block = BLOCK if is_padded else -(-size // blocks)
+    # Matrices up to 56 rows are eliminated in one block, because two of them in float64 fit into the fastest cache of a core. Larger
+    # matrices have blocks of 16 rows, from 400 rows on of 32 rows, the fastest sizes measured on a CPU.
+    blocks = 1 if size <= 56 and not is_padded else -(-size // (16 if size < 400 or is_padded else 32))
+    block = 16 if is_padded else -(-size // blocks)
     padded = blocks * block
     rows = jnp.arange(padded)
     start = jnp.pad(matrix, (0, padded - size)) + jnp.diag((rows >= size).astype(matrix.dtype)) if padded > size else matrix
 
-    floors = jnp.maximum(1, (USUAL if is_padded else size) * float(np.finfo(matrix.dtype).eps) * jnp.diagonal(start))
+    # The rounding error of 128 rows gives the floor under the pivots of a padded matrix.
+    floors = jnp.maximum(1, (128 if is_padded else size) * float(np.finfo(matrix.dtype).eps) * jnp.diagonal(start))
 
     def eliminate(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         both, logdet = carry
@@ -195,7 +191,7 @@ def inverse(matrix: Array) -> tuple[Array, Array]:
 
 
 @inverse.defjvp
-def _(primals: Any, tangents: Any) -> Any:
+def _inverse_derivative(primals: Any, tangents: Any) -> Any:
     (matrix,), (change,) = primals, tangents
     inverted, logdet = inverse(matrix)
     turned = -jnp.matmul(jnp.matmul(inverted, change, precision="highest"), inverted, precision="highest")

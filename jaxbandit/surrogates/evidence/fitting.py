@@ -27,25 +27,10 @@ Span: TypeAlias = Annotated[Scalar, between(1, float("inf"), open_high=True, hos
 Starts: TypeAlias = Annotated[int, whole(1, 10_000)]
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 
-# On a CPU SIDE_BY_SIDE data sets of up to FEW points share the overhead of operations. Larger fits would wait too long for each other.
-SIDE_BY_SIDE = 16
-FEW = 24
-# Largest step of a logarithm, least share of the predicted descent of a step, and rounding errors of a value that hide a descent.
-LONGEST = 2.0
-ARMIJO = 1e-4
-RESOLUTION = 32
-# First and least damping, in units of the information's diagonal, and factors on it after an accepted and a rejected step.
-DAMPING, LEAST_DAMPING = 1e-2, 1e-3
-EASED, STIFFENED = 0.1, 10.0
-# Least observed curvature for a correction, as a share of the expected curvature, and least information on a number.
-SEEN = 1e-2
-LEAST_INFORMATION = 1e-6
 # Places compared as start of a search, and distances of logarithms: from a bound that is reached, and of starts from the first.
 COMPARED = 4
 AT_BOUND = 1e-3
 AWAY = float(np.log(10.0))
-# Searches end at these promised gains in nats.
-TOLERANCE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}
 
 
 @pytree
@@ -120,7 +105,8 @@ def fit_many(
     size = max([1, *(len(one.counts) for one in sets)])
     with jax.enable_x64(precision == "float64"):
         data = canonicalise(jax.tree.map(lambda *parts: np.stack(parts), *(one.padded(size) for one in sets)))
-        side = len(sets) if jax.default_backend() != "cpu" else SIDE_BY_SIDE if size <= FEW else 1
+        # On a CPU 16 data sets of up to 24 points share the overhead of operations. Larger fits would wait too long for each other.
+        side = len(sets) if jax.default_backend() != "cpu" else 16 if size <= 24 else 1
         first = canonicalise((start, noise_variance, prior, span))
         fits = _maximised(*first, {}, data, fixed=tuple(fixed), search=Search(starts=starts, seed=seed), side=min(side, len(sets)))
         return cast(Fit[K], jax.tree.map(np.asarray, fits))
@@ -232,7 +218,8 @@ def maximise(
             groups = jnp.clip(start[None] + jnp.asarray(away, dtype), low[None], high[None]).reshape(starts, COMPARED, len(start))
         others = [jnp.clip(like_leaves(now | dict(start)), low, high) for start in search.further]
         groups = jnp.concatenate([groups, *(jnp.broadcast_to(other, (1, *groups.shape[1:])) for other in others)])
-        tolerance = TOLERANCE[dtype] if search.tolerance is None else search.tolerance
+        # Searches end at these promised gains in nats.
+        tolerance = (1e-5 if dtype == np.float32 else 1e-9) if search.tolerance is None else search.tolerance
 
         def searched(group: Array) -> Minimum:
             return _minimised(expansion, group, (low, high), steps=search.steps, tolerance=tolerance, every=search.informed)
@@ -310,7 +297,8 @@ def _minimised(
     the rounding error.
     """
     (low, high), size, dtype = bounds, starts.shape[1], starts.dtype
-    resolution = RESOLUTION * float(np.finfo(dtype).eps)
+    # Rounding errors of a value that hide a descent.
+    resolution = 32 * float(np.finfo(dtype).eps)
 
     def evaluate(place: Array, informed: Array | bool) -> tuple[Array, Array, Array]:
         value, gradient, information = function(place, informed)
@@ -319,10 +307,12 @@ def _minimised(
 
     def step_of(place: Array, gradient: Array, information: Array, damping: Array) -> Array:
         held = ((place <= low) & (gradient > 0)) | ((place >= high) & (gradient < 0))
-        units = jnp.where(held, 0, 1 / jnp.sqrt(jnp.maximum(jnp.diagonal(information), LEAST_INFORMATION)))
+        # The least information on a number is 1e-6.
+        units = jnp.where(held, 0, 1 / jnp.sqrt(jnp.maximum(jnp.diagonal(information), 1e-6)))
         inverted, _ = inverse(jnp.eye(size, dtype=dtype) + information * (units[:, None] * units[None] / damping))
         step = -units * jnp.matmul(inverted, units * gradient, precision="highest") / damping
-        return step / jnp.maximum(jnp.max(jnp.abs(step)) / LONGEST, 1)
+        # A logarithm moves by at most 2.
+        return step / jnp.maximum(jnp.max(jnp.abs(step)) / 2.0, 1)
 
     def promises(now: _State) -> Array:
         return -0.5 * jnp.sum(now.step * now.gradient) > tolerance + resolution * jnp.abs(now.value)
@@ -332,20 +322,22 @@ def _minimised(
         screening = now.evaluations < len(starts)
         start = jax.lax.dynamic_index_in_dim(starts, jnp.minimum(now.evaluations, len(starts) - 1), keepdims=False)
         place = jnp.where(screening, start, jnp.clip(now.place + now.step, low, high))
-        wanted = jnp.where(screening, 0, ARMIJO * jnp.sum(now.gradient * (place - now.place)))
+        # A step must descend by a share of its predicted descent, Armijo's rule.
+        wanted = jnp.where(screening, 0, 1e-4 * jnp.sum(now.gradient * (place - now.place)))
         informed: Array | bool = True if every == 1 else screening | (now.evaluations % every == 0)
         reached = (place, *evaluate(place, informed))
         better = reached[1] <= now.value + wanted
         information = jnp.where(informed, reached[3], now.information)
         reached = (*reached[:3], _corrected(information, place - now.place, reached[2] - now.gradient, ~screening))
         place, value, gradient, information = (jnp.where(better, new, old) for new, old in zip(reached, now, strict=False))
-        damping = jnp.where(better, jnp.maximum(EASED * now.damping, LEAST_DAMPING), STIFFENED * now.damping)
+        # Damping in units of the information's diagonal falls after an accepted and rises after a rejected step.
+        damping = jnp.where(better, jnp.maximum(0.1 * now.damping, 1e-3), 10.0 * now.damping)
         damping = jnp.where(screening, now.damping, damping)
         step = step_of(place, gradient, information, damping)
         return _State(place, value, gradient, information, damping, step, now.evaluations + 1)
 
     one, nothing = jnp.ones((), dtype), jnp.zeros((size,), dtype)
-    nowhere = _State(starts[0], jnp.inf * one, nothing, jnp.eye(size, dtype=dtype), DAMPING * one, nothing, jnp.zeros((), jnp.int32))
+    nowhere = _State(starts[0], jnp.inf * one, nothing, jnp.eye(size, dtype=dtype), 1e-2 * one, nothing, jnp.zeros((), jnp.int32))
     most = len(starts) + steps
     last = jax.lax.while_loop(lambda now: (now.evaluations < len(starts)) | ((now.evaluations < most) & promises(now)), advance, nowhere)
     return Minimum(last.place, last.value, ~promises(last) & jnp.isfinite(last.value))
@@ -356,6 +348,7 @@ def _corrected(information: Array, moved: Array, turned: Array, usable: Array) -
     # even at the minimum, so that convergence would be linear.
     along = jnp.matmul(information, moved, precision="highest")
     expected, seen = jnp.sum(along * moved), jnp.sum(moved * turned)
-    usable &= (expected > 0) & (seen > SEEN * expected)
+    # A correction needs an observed curvature of at least 1% of the expected curvature.
+    usable &= (expected > 0) & (seen > 1e-2 * expected)
     expected, seen = jnp.where(usable, expected, 1), jnp.where(usable, seen, 1)
     return information + jnp.where(usable, turned[:, None] * turned[None] / seen - along[:, None] * along[None] / expected, 0)

@@ -43,8 +43,6 @@ K = TypeVar("K", bound=Kernel)
 CURVATURE_STEP = 1e-4
 # Number of draws of hyper-parameters for each form of a kernel.
 DRAWS = 16
-# A belief is computed at this number of points at once, so that one program serves any number of points.
-POINTS_AT_ONCE = 1024
 
 
 @checked
@@ -134,7 +132,7 @@ def best_fit(
         for name in some:
             check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
     data, prior = _known(points, values, constant, prior)
-    posterior = Posterior(jax.tree.structure(first_kernel), now, tuple(name for name in names if name not in fixed), data, prior)
+    posterior = HyperPosterior(jax.tree.structure(first_kernel), now, tuple(name for name in names if name not in fixed), data, prior)
     low, high = posterior.ends(span, bounds)
     first = np.clip(posterior.place(now), low, high)
     away = np.random.default_rng(seed).uniform(-AWAY, AWAY, (starts * COMPARED, len(first))) if starts > 1 else np.zeros((1, len(first)))
@@ -168,7 +166,7 @@ def constants(
     """
     data, prior = _known(points, values, constant, prior)
     with jax.enable_x64(True):
-        matrix = np.asarray(_covariances(kernel, np.asarray(noise_variance, np.float64), prior, data)[0])
+        matrix = np.asarray(_value_covariances(kernel, np.asarray(noise_variance, np.float64), prior, data)[0])
     size = int(np.count_nonzero(data.counts))
     roots = np.sqrt(data.counts[:size] / noise_variance)
     solved = np.linalg.solve(np.eye(size) + roots[:, None] * roots * matrix[:size, :size], roots)
@@ -187,7 +185,7 @@ def _known(points: np.ndarray, values: np.ndarray, constant: float, prior: Prior
         return canonicalise((data, prior))
 
 
-class Posterior(NamedTuple):
+class HyperPosterior(NamedTuple):
     """Density of the hyper-parameters of a kernel given values.
 
     Its arguments are places ``[P]``, the logarithms of the numbers that may move.
@@ -242,7 +240,7 @@ class Posterior(NamedTuple):
         size, total, outputs = int(np.count_nonzero(data.counts)), np.sum(data.counts), len(data.means)
         roots, means = np.sqrt(data.counts[:size]), data.means[:, :size]
         given = kernel, noise, self.prior, data
-        matrix, before = map(np.asarray, _covariances(*given))
+        matrix, before = map(np.asarray, _value_covariances(*given))
         scale = roots[:, None] * roots / noise
         excess = scale * (matrix[:size, :size] + data.constant)
         root, failed = lapack.dpotrf(np.eye(size) + excess, lower=1)
@@ -349,14 +347,16 @@ class Averaged(NamedTuple):
 
         data, means, variances = self.data, [], []
         size = int(np.count_nonzero(data.counts))
-        blocks = np.split(points, range(POINTS_AT_ONCE, len(points), POINTS_AT_ONCE))
+        # A belief is computed at this number of points at once, so that one program serves any number of points.
+        points_at_once = 1024
+        blocks = np.split(points, range(points_at_once, len(points), points_at_once))
         with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
             for kernel, noise in self.models:
-                matrix, _ = map(np.asarray, _covariances(kernel, noise, self.prior, data))
+                matrix, _ = map(np.asarray, _value_covariances(kernel, noise, self.prior, data))
                 root = np.linalg.cholesky(matrix[:size, :size] + data.constant + np.diag(noise / data.counts[:size]))
                 solved = solve_triangular(root, np.asarray(data.means)[0, :size], lower=True)
                 for block in blocks:
-                    padded = np.pad(block, ((0, POINTS_AT_ONCE - len(block)), (0, 0)), mode="edge")
+                    padded = np.pad(block, ((0, points_at_once - len(block)), (0, 0)), mode="edge")
                     along, prior = (np.asarray(part)[..., : len(block)] for part in _between(kernel, data, padded))
                     white = solve_triangular(root, along[:size] + data.constant, lower=True)
                     means.append(solved @ white)
@@ -440,7 +440,7 @@ def averaged(
             start = with_arrays(kernel)
             names = (*paths(start), NOISE)
             now = dict(zip(names, [*jax.tree.leaves(start), np.asarray(noise_variance, np.float64)], strict=True))
-            posterior = Posterior(jax.tree.structure(start), now, names, data, prior)
+            posterior = HyperPosterior(jax.tree.structure(start), now, names, data, prior)
             low, high = posterior.ends(1e3, bounds)
             place, _ = posterior.searched([np.clip(posterior.place(now), low, high)[None]], low, high)
             places, weights = posterior.draws(place, low, high, draws)
@@ -470,7 +470,7 @@ def evidence_of_noise(
     """
     data, prior = _known(points, values, constant, prior)
     with jax.enable_x64(True):
-        matrix = np.asarray(_covariances(with_arrays(kernel), np.asarray(noise_variance, np.float64), prior, data)[0])
+        matrix = np.asarray(_value_covariances(with_arrays(kernel), np.asarray(noise_variance, np.float64), prior, data)[0])
     size, total = int(np.count_nonzero(data.counts)), np.sum(data.counts)
     counts, at = np.asarray(data.counts)[:size], np.asarray(data.points)[:size] / rough
     apart = np.sqrt(5 * np.sum(np.square(at[:, None] - at), axis=-1))
@@ -486,7 +486,7 @@ def evidence_of_noise(
 
 
 @jax.jit
-def _covariances(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed) -> tuple[Array, Array]:
+def _value_covariances(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed) -> tuple[Array, Array]:
     """Return the points' covariances, and the prior's log density."""
     points = jnp.asarray(data.points)
     before = jnp.zeros((), points.dtype) if prior is None else prior.log_density(kernel, noise, *prior.units(data))
@@ -510,7 +510,7 @@ def _slopes(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed, 
     """Return the gradient of weighted covariances plus the prior's log density."""
 
     def total(kernel: Kernel, noise: Array) -> Array:
-        matrix, before = _covariances(kernel, noise, prior, data)
+        matrix, before = _value_covariances(kernel, noise, prior, data)
         summed: Array = jnp.sum(weights * matrix) + before
         return summed
 

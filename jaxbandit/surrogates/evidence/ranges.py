@@ -396,7 +396,7 @@ def ranged(
     largest = [variance * _largest_variance(base, domain) for base, variance in zip(bases, variances, strict=True)]
     facts, rounds = (largest, rules.least_variances(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
     need = rules.needed(*facts, rounds, refreshable=True)
-    first = rules.in_force(precision, need)
+    first = rules.chosen_precision(precision, need)
     rules.check_float64_suffices(*facts, rounds)
     rules.warn_of_float32(first, need)
     # On 90 random models these tolerances left beliefs off by at most 0.06 deviations at the end of the horizon.
