@@ -17,7 +17,7 @@ import jaxbandit as jb
 from experiments.common.experiment import Options, no_code_note
 from jaxbandit.report import plots
 from jaxbandit.report.plots import COLOURS, DASHES
-from jaxbandit.report.statistics import final_values, healthy, healthy_values
+from jaxbandit.report.statistics import final_values, healthy_trials, healthy_values
 from jaxbandit.study import Run, Study, tune
 
 KERNEL = jb.kernels.Matern52(length_scale=1.0)
@@ -124,7 +124,7 @@ def violation_notes(dataset: Any) -> list[str]:
     held = until_stopped(dataset)
     for label in map(str, dataset.algorithm.values):
         part = held.sel(algorithm=label)
-        ok = healthy(part)
+        ok = healthy_trials(part)
         if not ok.any():
             lines.append(f"{label}: every trial failed")
             continue
@@ -184,7 +184,7 @@ def means(ax: Any, dataset: Any, name: str, ylabel: str) -> None:
     elapsed = np.arange(1, rounds + 1)
     for number, label in enumerate(map(str, dataset.algorithm.values)):
         part = held.sel(algorithm=label)
-        ok = healthy(part)
+        ok = healthy_trials(part)
         if not ok.any():
             continue
         average = healthy_values(part, name).mean(axis=0) / elapsed

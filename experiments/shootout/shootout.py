@@ -50,7 +50,7 @@ from experiments.shootout import arenas, contestants
 from experiments.shootout.page import heat_maps, markdown_table, short
 from jaxbandit import checks
 from jaxbandit.report import tables
-from jaxbandit.report.statistics import healthy
+from jaxbandit.report.statistics import healthy_trials
 from jaxbandit.study import Study
 
 NAMES = {"algorithms": tuple(contestants.contestants()), "problems": tuple(arenas.PROBLEMS)}
@@ -140,7 +140,7 @@ def markdown(dataset: Any, page: Sequence[dict[str, Any]]) -> str:
 
 def notes(dataset: Any) -> list[str]:
     """Return how to read the numbers, and the failed trials."""
-    failed = [str(label) for label in dataset.algorithm.values if not healthy(dataset.sel(algorithm=label)).all()]
+    failed = [str(label) for label in dataset.algorithm.values if not healthy_trials(dataset.sel(algorithm=label)).all()]
     lines = [
         "the same noise and instances for every algorithm of a problem; widths are 3 and not tuned, OCO's step is 1",
         "R rewards violation where infeasible points pay: read R+ beside V",

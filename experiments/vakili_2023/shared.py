@@ -20,7 +20,7 @@ from jaxbandit.delays import NoDelay, Poisson
 from jaxbandit.feedback import Censor
 from jaxbandit.problems import RKHS_2D_LENGTH_SCALES
 from jaxbandit.report import plots
-from jaxbandit.report.statistics import half_width, healthy, paired_final_values
+from jaxbandit.report.statistics import half_width, healthy_trials, paired_final_values
 from jaxbandit.rules.estimators import Bounds
 from jaxbandit.rules.widths import Censored, ImprovedGPUCB
 from jaxbandit.study import Run, Study
@@ -148,7 +148,7 @@ def elimination_notes(dataset: Any) -> list[str]:
     written = []
     for name in dataset.algorithm.values:
         part = dataset.sel(algorithm=name)
-        ok = healthy(part)
+        ok = healthy_trials(part)
         kept, left = part.optimum_kept.values[ok], part.candidates.values[ok]
         if "BPE" in str(name) and ok.any():
             written.append(f"{name} {np.sum(~kept)} of {len(kept)} (median of points left: {np.median(left):.0f})")

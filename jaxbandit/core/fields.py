@@ -547,11 +547,11 @@ def _check_trials(name: str, value: Any, place: Place) -> None:
     for number in np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value:
         checks.integer(f"{name}: the number of a trial", number, least=0, most=INT32_MAX)
     if not len(value):
-        raise InvalidArgument(f"{name}: the list of trial numbers is empty; must be {TRIALS.allowed}, got []")
+        raise InvalidArgument(f"{name}: the list of trial numbers is empty; must be {trial_numbers.allowed}, got []")
 
 
-TRIALS = Check(
+trial_numbers = Check(
     f"a whole number of trials from 1 to {INT32_MAX}, or a list of their numbers, each from 0 to {INT32_MAX}", _are_trials, _check_trials
 )
-Trials: TypeAlias = Annotated[int | Sequence[int], TRIALS]
+Trials: TypeAlias = Annotated[int | Sequence[int], trial_numbers]
 Rounds: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]

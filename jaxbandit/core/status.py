@@ -100,7 +100,7 @@ REMEDIES = {
 }
 
 
-STATUS = integers_from(0, 2 * max(Status) - 1)
+status_numbers = integers_from(0, 2 * max(Status) - 1)
 
 
 @overload
@@ -109,7 +109,7 @@ def healthy(status: np.ndarray) -> np.ndarray: ...
 def healthy(status: Array) -> Array: ...
 def healthy(status: np.ndarray | Array) -> np.ndarray | Array:
     """Return booleans ``[...]``, false for failed but not for infeasible trials."""
-    STATUS("status", status)
+    status_numbers("status", status)
     if isinstance(status, list | tuple) or not np.size(status):
         status = np.asarray(status, np.int64)
     return (status & int(FAILED)) == 0
@@ -123,7 +123,7 @@ def explain(bits: int) -> str:
 
 def status_in_words(status: np.ndarray | Array) -> list[str]:
     """Return a line per flag with its count, message and remedy."""
-    STATUS("status", status)
+    status_numbers("status", status)
     bits = np.asarray(status, np.int64)
     counts = {flag: int(np.count_nonzero(bits & int(flag))) for flag in MESSAGES}
     trials = f"{bits.size:,} trial{'s' if bits.size > 1 else ''}"

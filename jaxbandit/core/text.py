@@ -37,7 +37,6 @@ def in_brief(value: Any) -> str:
     return " ".join(np.array2string(np.asarray(value), separator=", ").split())
 
 
-CAPTION = "caption-side:top;text-align:left"
 LEFT = "text-align:left"
 
 
@@ -76,7 +75,7 @@ def html_table(head: Sequence[str], body: Sequence[Sequence[str]], *, caption: s
     def line(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}{'' if n else f' style={LEFT!r}'}>{escape(cell)}</{tag}>" for n, cell in enumerate(cells)) + "</tr>"
 
-    said = f"<caption style={CAPTION!r}>{escape(caption)}</caption>" if caption else ""
+    said = f"<caption style='caption-side:top;{LEFT}'>{escape(caption)}</caption>" if caption else ""
     rows = "".join(line(cells, "td") for cells in body)
     return f"<table>{said}<thead>{line(head, 'th')}</thead><tbody>{rows}</tbody></table>"
 
@@ -87,7 +86,7 @@ def html_fields(title: str, fields: Sequence[tuple[str, str]], *, picture: bytes
         f"<tr><th style={LEFT!r}>{escape(name)}</th><td style={LEFT!r}>{escape(text).replace(chr(10), '<br>')}</td></tr>"
         for name, text in fields
     )
-    table = f"<table><caption style={CAPTION!r}><b>{escape(title)}</b></caption><tbody>{rows}</tbody></table>"
+    table = f"<table><caption style='caption-side:top;{LEFT}'><b>{escape(title)}</b></caption><tbody>{rows}</tbody></table>"
     if not picture:
         return table
     code = base64.b64encode(picture).decode()

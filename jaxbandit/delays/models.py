@@ -27,7 +27,7 @@ NEVER = 2**30
 LONGEST_DELAY = NEVER // 2
 #: Check of the mean of Poisson delays.
 POISSON_MEAN = between(0, LONGEST_DELAY / 2, open_low=False)
-ROUNDS = whole_numbers(0, LONGEST_DELAY, "rounds")
+whole_rounds = whole_numbers(0, LONGEST_DELAY, "rounds")
 
 OutputCount: TypeAlias = Annotated[int, whole(1, 1000)]
 QuantileLevel: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]
@@ -202,7 +202,7 @@ class DistributionModel(Delay):
 class Constant(DistributionModel):
     """Constant delay of ``rounds``, a whole number >= 0."""
 
-    rounds: Annotated[Scalar, ROUNDS] = 1
+    rounds: Annotated[Scalar, whole_rounds] = 1
 
     @property
     def mean(self) -> Scalar:
@@ -271,8 +271,8 @@ class Geometric(DistributionModel):
 class Uniform(DistributionModel):
     """Uniform whole numbers from ``low`` to ``high``, ends included."""
 
-    low: Annotated[Scalar, ROUNDS] = 0
-    high: Annotated[Scalar, ROUNDS, From("low")] = 10
+    low: Annotated[Scalar, whole_rounds] = 0
+    high: Annotated[Scalar, whole_rounds, From("low")] = 10
 
     @property
     def mean(self) -> Scalar:
@@ -356,7 +356,7 @@ class Pareto(DistributionModel):
 class Empirical(DistributionModel):
     """Delays resampled from ``values [n]``, whole numbers >= 0 of rounds."""
 
-    values: Annotated[Table | list[int], ROUNDS, vector("one number per observed delay")]
+    values: Annotated[Table | list[int], whole_rounds, vector("one number per observed delay")]
 
     @property
     def mean(self) -> Scalar:

@@ -25,7 +25,7 @@ __all__ = ["MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product"
 
 MOST_POINTS = 10**7
 """Largest number of points of a domain. With more the posterior of a single trial would take gigabytes."""
-COORDINATES, AXIS = matrix("one row per point, one column per axis"), vector("one number per point of the axis")
+point_rows, axis_points = matrix("one row per point, one column per axis"), vector("one number per point of the axis")
 
 
 class Coordinates(np.ndarray):
@@ -52,8 +52,8 @@ class Domain(Role):
     """
 
     described: ClassVar[str] = "a domain of jaxbandit.domains, such as grid([0.0], [1.0], 50)"
-    points: Annotated[Table, finite_numbers, COORDINATES]
-    axes: tuple[Annotated[Table, finite_numbers, AXIS], ...] = ()
+    points: Annotated[Table, finite_numbers, point_rows]
+    axes: tuple[Annotated[Table, finite_numbers, axis_points], ...] = ()
     names: tuple[Annotated[str, label], ...] = static(default=())
     categories: tuple[tuple[Annotated[str, label], ...], ...] = static(default=())
 
@@ -123,7 +123,7 @@ def in_words(domain: Domain) -> str:
 
 @nameable
 @checked
-def points(coordinates: Annotated[Numbers, finite_numbers, COORDINATES]) -> Domain:
+def points(coordinates: Annotated[Numbers, finite_numbers, point_rows]) -> Domain:
     """Make a bare set of points from ``coordinates [M, d]``.
 
     Raises ``InvalidArgument`` without points, or on repeated or non-finite points.
@@ -167,7 +167,7 @@ def product(axes: Sequence[Numbers], *, such_that: Constraints = ()) -> Domain:
     if not (isinstance(axes, list | tuple) or (isinstance(axes, np.ndarray) and axes.ndim)) or not len(axes):
         raise checks.InvalidArgument(f"axes: must be a list of one array [n] per axis, at least one, got {checks.short(axes)}")
     for number, axis in enumerate(axes):
-        finite_numbers(f"axes[{number}]", axis, Place(AXIS))
+        finite_numbers(f"axes[{number}]", axis, Place(axis_points))
     arrays = [np.asarray(axis, np.float64) for axis in axes]
     _check_count("axes", [axis.size for axis in arrays])
     for number, axis in enumerate(arrays):
@@ -207,7 +207,7 @@ def mixed(
         where, items = f"axes[{name!r}]", values.tolist() if isinstance(values, np.ndarray) else values
         holds_texts = isinstance(items, list | tuple) and any(isinstance(item, str) for item in items)
         if not holds_texts:
-            finite_numbers(where, values, Place(AXIS))
+            finite_numbers(where, values, Place(axis_points))
         else:
             distinct_labels(where, items)
         coordinates.append(np.arange(len(items), dtype=np.float64) if holds_texts else np.asarray(values, np.float64))

@@ -24,13 +24,13 @@ from jaxbandit.core.fields import Check, each
 from jaxbandit.core.hints import did_you_mean
 
 SuchThat: TypeAlias = str | Callable[..., Any]
-EACH = each(
+each_constraint = each(
     Check(
         "text such as 'a + b <= 1', or a function of coordinates by name that is <= 0 where points are allowed",
         lambda value: isinstance(value, str) or (callable(value) and not isinstance(value, type)),
     )
 )
-Constraints: TypeAlias = Annotated[Sequence[SuchThat], EACH]
+Constraints: TypeAlias = Annotated[Sequence[SuchThat], each_constraint]
 """Constraints on coordinates, texts or functions."""
 
 

@@ -26,16 +26,16 @@ ALMOST_SURELY = 1 - 1e-12
 
 
 def _check_different(name: str, value: Any, place: Place) -> None:
-    SOME_DEVICES.verify(name, value, place)
+    some_devices.verify(name, value, place)
     if len(set(value)) < len(value):
         raise checks.InvalidArgument(f"{name}: must be different devices, got {checks.short(value)}")
 
 
-SOME_DEVICES = each(of_class(jax.Device, "a device, such as jax.devices()[0]"), least=1)
-DIFFERENT_DEVICES = dataclasses.replace(SOME_DEVICES, allowed=f"{SOME_DEVICES.allowed}, none twice", verify=_check_different)
-INFORMED = function("(instance, algorithm, surrogate)")
+some_devices = each(of_class(jax.Device, "a device, such as jax.devices()[0]"), least=1)
+different_devices = dataclasses.replace(some_devices, allowed=f"{some_devices.allowed}, none twice", verify=_check_different)
+told_facts = function("(instance, algorithm, surrogate)")
 
-Telling: TypeAlias = Annotated[Callable[..., Any], INFORMED]
+Telling: TypeAlias = Annotated[Callable[..., Any], told_facts]
 
 
 @pytree

@@ -22,17 +22,17 @@ from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Contextual
 from jaxbandit.engine import learner
-from jaxbandit.engine.arguments import INFORMED, Delays, plan_delays, with_one_root
+from jaxbandit.engine.arguments import Delays, plan_delays, told_facts, with_one_root
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
-from jaxbandit.fused.plan import FAST_DEVICES, WORTHWHILE_TRIAL_ROUNDS, FusedKernel, plan_of
+from jaxbandit.fused.plan import FusedKernel, plan_of
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import without_name
 from jaxbandit.results.dataset import output_names
 from jaxbandit.rules.widths import Width
 from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Surrogate
-from jaxbandit.surrogates.boxes.pool import ROOM_STEP
+from jaxbandit.surrogates.boxes.pool import SIZES
 from jaxbandit.surrogates.rows import RowCache
 
 Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]
@@ -135,11 +135,14 @@ class Cell:
         """Return the kernel for all rounds, or the reason for XLA."""
         if fused is False:
             return f"as {setting('fused', False)} asks"
-        if fused == "auto" and not device.device_kind.startswith(FAST_DEVICES):
-            only = f"takes a kernel only on devices on which it was measured to be faster: {', '.join(FAST_DEVICES)}"
+        fast_devices = ("NVIDIA H100",)
+        if fused == "auto" and not device.device_kind.startswith(fast_devices):
+            only = f"takes a kernel only on devices on which it was measured to be faster: {', '.join(fast_devices)}"
             return f"because {setting('fused', 'auto')} {only}"
-        if fused == "auto" and rounds < WORTHWHILE_TRIAL_ROUNDS:
-            pays = f"takes a kernel from {WORTHWHILE_TRIAL_ROUNDS:,} trial-rounds on, for which compiling it pays; these are {rounds:,}"
+        # In 20 million trial-rounds a kernel gains the time that it takes longer to compile.
+        worthwhile = 20_000_000
+        if fused == "auto" and rounds < worthwhile:
+            pays = f"takes a kernel from {worthwhile:,} trial-rounds on, for which compiling it pays; these are {rounds:,}"
             return f"because {setting('fused', 'auto')} {pays}"
         algorithm, model, late = self.variants.pick(0)
         if fused == "auto" and checks.is_traced((algorithm, self.problem)):
@@ -305,7 +308,7 @@ def check_run(
             )
     on_box = isinstance(problem.domain, Box)
     initial.validate("initial", problem.outputs, None if on_box and initial.indices is None else size, axes)
-    (INFORMED | nothing)("informed", informed)
+    (told_facts | nothing)("informed", informed)
     if isinstance(informed, Declared):
         if on_box:
             rule = f"{type(informed).__name__} tells numbers of points, which a box has not"
@@ -335,7 +338,7 @@ def with_room_for(model: Surrogate, points: int, refresh: int | None = None) -> 
     The number of ``points`` is rounded up.
     """
     if isinstance(model, BoxSurrogate):
-        model = model.with_room(-(-points // ROOM_STEP) * ROOM_STEP)
+        model = model.with_room(-(-points // SIZES.room) * SIZES.room)
     return model if refresh in (None, model.refresh) else replace(model, refresh=refresh)
 
 

@@ -98,9 +98,6 @@ def faults(
     }
 
 
-SYMPTOMS = int(Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE)
-
-
 def flags_raised(algorithm: Algorithm, decision: Decision, state: object) -> Array:
     """Return the algorithm's int32 flags ``[]``, such as a declared infeasibility."""
     return jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).get("flags", 0), jnp.int32)

@@ -24,7 +24,7 @@ from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.core.status import Status, status_in_words
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import Delay
-from jaxbandit.engine.arguments import DIFFERENT_DEVICES, Telling
+from jaxbandit.engine.arguments import Telling, different_devices
 from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.programs import begin_all, play_all
 from jaxbandit.engine.trial import InitialDesign, Record
@@ -36,7 +36,6 @@ from jaxbandit.results.summary import Made
 from jaxbandit.results.trajectory import Trajectory
 from jaxbandit.surrogates import Surrogate, arithmetic
 
-RECORDS = ("all", "audit", "indices")
 # A device stores about this number of copies of the trials' state: before and after a part, and within a block.
 COPIES_OF_CARRY = 2.5
 # Blocks get this share of an accelerator's memory. Results and the compiler's buffers get the rest.
@@ -57,9 +56,9 @@ def simulate(
     delay: Delay | Sweep | None = None,
     feedback: Policy | None = None,
     capacity: Rounds | None = None,
-    record: Annotated[str, choice(*RECORDS)] = "all",
+    record: Annotated[str, choice("all", "audit", "indices")] = "all",
     block: Annotated[int, whole(1)] | None = None,
-    devices: Annotated[Sequence[Device], DIFFERENT_DEVICES] | None = None,
+    devices: Annotated[Sequence[Device], different_devices] | None = None,
     fused: Literal["auto", True, False] = "auto",
 ) -> Trajectory:
     """Run ``trials`` independent trials of an algorithm on a problem.

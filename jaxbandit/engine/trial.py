@@ -290,7 +290,8 @@ class FusedRound(Round):
         (status, failed, infeasible), far, seen = of_rounds
 
         later = given.number > jnp.where(jnp.any(failed), given.number[jnp.argmax(failed)], given.number[-1])
-        status = jnp.where(later | ~healthy(trial.status), status & ~learner.SYMPTOMS, status)
+        symptoms = int(Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE)
+        status = jnp.where(later | ~healthy(trial.status), status & ~symptoms, status)
 
         def first(before: Array, of_rounds: Array) -> Array:
             number = given.number[jnp.argmax(of_rounds)]

@@ -35,10 +35,6 @@ S = TypeVar("S")
 """State of an algorithm."""
 RootForm: TypeAlias = Any
 """Form of the posterior with a root of the covariance of the weights of features."""
-# On these devices a kernel was measured to be faster.
-FAST_DEVICES = ("NVIDIA H100",)
-# In 20 million trial-rounds a kernel gains the time that it takes longer to compile.
-WORTHWHILE_TRIAL_ROUNDS = 20_000_000
 
 
 class FusedKernel(NamedTuple):
@@ -307,7 +303,8 @@ def play(
     numbers = jnp.concatenate([jnp.ravel(jnp.asarray(x)).astype(np.float32) for x in flat])
     given = KernelInputs(means, noise, numbers, before.factors[0], before.shift, before.variance[0])
     # This loads the compilers of kernels of one platform.
-    run = getattr(importlib.import_module(f"jaxbandit.fused.{plan.platform}"), f"run_on_{plan.platform}")
+    module = importlib.import_module(f"jaxbandit.fused.{plan.platform}")
+    run = module.run_on_gpu if plan.platform == "gpu" else module.run_on_tpu
 
     @custom_vmap
     def kernel(form: RootForm, given: KernelInputs) -> list[Array]:

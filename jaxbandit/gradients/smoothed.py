@@ -39,8 +39,6 @@ from jaxbandit.surrogates.precision import require
 __all__ = ["GradientEstimate", "SmoothedLoss", "SubjectTo"]
 __all__ += ["best_feasible", "hard_violation", "positive_regret", "regret", "regret_and_violation"]
 
-# If a larger share of the pairs of trials failed, a gradient of the others means nothing.
-MAX_FAILED_SHARE = 0.05
 
 Params: TypeAlias = Any
 """Parameters, a pytree of floating-point arrays."""
@@ -193,6 +191,8 @@ class SmoothedLoss(Described):
     described: ClassVar[str] = "a loss, jaxbandit.gradients.SmoothedLoss(...)"
     problem: AbstractProblem
     build: Annotated[Build, function("(params)")]
+    # If a larger share of the pairs of trials failed, a gradient of the others means nothing.
+    max_failed_share: ClassVar[float] = 0.05
     _: dataclasses.KW_ONLY
     horizon: Rounds
     pairs: Annotated[int, whole(1)] = 32
@@ -234,9 +234,10 @@ class SmoothedLoss(Described):
         """
         self._check(params)
         estimate = _estimate(self, params, typed(key))
-        if not is_traced(estimate.failed) and int(estimate.failed) > int(MAX_FAILED_SHARE * self.pairs):
+        if not is_traced(estimate.failed) and int(estimate.failed) > int(self.max_failed_share * self.pairs):
             raise InvalidArgument(
-                f"params: a trial failed in {int(estimate.failed)} of {self.pairs} pairs around them, at most {MAX_FAILED_SHARE:.0%} may;"
+                f"params: a trial failed in {int(estimate.failed)} of {self.pairs} pairs around them, at most"
+                f" {self.max_failed_share:.0%} may;"
                 " the loss, the problem or the score gives NaN or infinity there, a hyper-parameter leaves its range, or no point is"
                 " feasible"
             )
@@ -341,7 +342,7 @@ def _gathered(
     error = _standard_error(steps, slopes, gradient)
     failed = jnp.sum(~complete, dtype=jnp.int32)
     # Too few trials give NaN, never a number.
-    usable = jnp.where(failed > int(MAX_FAILED_SHARE * pairs), jnp.nan, 1.0).astype(steps.dtype)
+    usable = jnp.where(failed > int(SmoothedLoss.max_failed_share * pairs), jnp.nan, 1.0).astype(steps.dtype)
     value = jnp.sum(jnp.where(complete, losses, 0)) / (2 * count)
     violated = None if violations is None else jnp.sum(jnp.where(complete, violations.reshape(2, pairs), 0)) / (2 * count) * usable
     return GradientEstimate(

@@ -65,11 +65,12 @@ PanelRows: TypeAlias = Annotated[
     each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1),
 ]
 """Functions of an argument ``ax`` that draw a panel each, by row."""
-STAR: Any = {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1], "markeredgecolor": "white", "markeredgewidth": 0.8}
 
-BLUE, ORANGE, GREEN = COLOURS[:3]
-DOT: Any = {"marker": "o", "linestyle": "none", "markersize": 4.5, "markerfacecolor": "white", "markeredgecolor": "black"}
-CROSS: Any = {"marker": "x", "linestyle": "none", "markersize": 5.5, "markeredgewidth": 1.6, "markeredgecolor": COLOURS[3]}
+MARKERS: Any = {
+    "best": {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1], "markeredgecolor": "white", "markeredgewidth": 0.8},
+    "measured": {"marker": "o", "linestyle": "none", "markersize": 4.5, "markerfacecolor": "white", "markeredgecolor": "black"},
+    "failed": {"marker": "x", "linestyle": "none", "markersize": 5.5, "markeredgewidth": 1.6, "markeredgecolor": COLOURS[3]},
+}
 
 
 def _broken(label: Text, along: str, room: float) -> bool:
@@ -387,18 +388,18 @@ def belief_curve(
     """Draw a quantity ``along [n]`` over ``x [M]``, as bars unless ``joined``."""
     at, mean = x[along], quantity.mean[along]
     words = "posterior mean" if quantity.low is not None else None
-    axis.plot(at, mean, "-" if joined else "s", color=BLUE, label=words)
+    axis.plot(at, mean, "-" if joined else "s", color=COLOURS[0], label=words)
     if quantity.low is not None and quantity.high is not None:
         if joined:
-            axis.fill_between(at, quantity.low[along], quantity.high[along], color=BLUE, alpha=0.2, linewidth=0, label=band or None)
+            axis.fill_between(at, quantity.low[along], quantity.high[along], color=COLOURS[0], alpha=0.2, linewidth=0, label=band or None)
         else:
-            axis.vlines(at, quantity.low[along], quantity.high[along], color=BLUE, alpha=0.4, linewidth=6)
+            axis.vlines(at, quantity.low[along], quantity.high[along], color=COLOURS[0], alpha=0.4, linewidth=6)
     if quantity.truth is not None:
         axis.plot(at, quantity.truth[along], color="black", linestyle=":", linewidth=pen(0.8), label="truth")
     if quantity.seen is not None:
-        axis.plot(x[quantity.seen[0]], quantity.seen[1], label=dots, **DOT)
+        axis.plot(x[quantity.seen[0]], quantity.seen[1], label=dots, **MARKERS["measured"])
     for limit, label in quantity.limits:
-        axis.axhline(limit, color=GREEN, linestyle="--", linewidth=pen(0.7), label=label)
+        axis.axhline(limit, color=COLOURS[2], linestyle="--", linewidth=pen(0.7), label=label)
     axis.set_ylabel(plain(quantity.label))
 
 
@@ -440,5 +441,5 @@ def thumbnail(values: np.ndarray, feasible: np.ndarray, best: tuple[int, int] | 
     axis.set_axis_off()
     axis.imshow(values.T, cmap=SHADES, alpha=np.where(feasible, 1.0, 0.35).T, origin="lower", interpolation="nearest", aspect="auto")
     if best is not None:
-        axis.plot(*best, "P", **STAR | {"markersize": 13})
+        axis.plot(*best, "P", **MARKERS["best"] | {"markersize": 13})
     return figure._repr_png_()

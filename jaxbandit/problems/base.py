@@ -23,7 +23,7 @@ from jaxbandit.domains import Box, Contextual, Domain
 from jaxbandit.domains.finite import in_words, tables
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.base import covariance_matrices
-from jaxbandit.problems.noise import DRAWN, Drawn, Gaussian, Index, Noise, is_number_or_key
+from jaxbandit.problems.noise import Drawn, Gaussian, Index, Noise, drawn_arrays, is_number_or_key
 from jaxbandit.surrogates import Surrogate, surrogate
 
 __all__ = ["AbstractProblem", "Family", "Optimum", "Problem", "best_mixed_policy", "from_functions", "from_tables", "optimum"]
@@ -105,7 +105,7 @@ class AbstractProblem(OnDomain):
         where = f"noise: {type(self.noise).__name__}.draw"
         with checks.blaming(f"{where} must return arrays for (key, outputs, dtype), and JAX must be able to trace it"):
             drawn = self.noise.draw(key, self.outputs, jnp.asarray(self.means).dtype)
-        DRAWN(where, drawn)
+        drawn_arrays(where, drawn)
         return drawn
 
     @checked

@@ -36,7 +36,7 @@ from jaxbandit.domains import Box, Domain
 from jaxbandit.domains.boxes import PartOfBox
 from jaxbandit.domains.finite import tables
 from jaxbandit.problems.base import AbstractProblem, Optimum, noise_of
-from jaxbandit.problems.noise import OF_A_POINT, Drawn, Function, Gaussian, Noise
+from jaxbandit.problems.noise import Drawn, Function, Gaussian, Noise, function_of_point
 
 __all__ = ["BoxProblem", "Certificate", "on_box"]
 
@@ -53,7 +53,7 @@ def _verify_best(name: str, value: Any, place: Place) -> None:
     finite_numbers(f"{name}[1]", point, place._replace(shape=each_axis))
 
 
-BEST_POINT = Check(
+value_and_point = Check(
     "a pair of the best feasible point's value and its coordinates (value, [d])",
     lambda value: isinstance(value, tuple | list) and len(value) == 2,
     _verify_best,
@@ -71,6 +71,8 @@ class Certificate:
       gap: ``[]`` reward by which the best point of another basin falls short; NaN for a given value or a single basin.
     """
 
+    # Optima are in different basins if they are more than a twentieth of the box's sides apart.
+    basin_distance: ClassVar[float] = 0.05
     value: NumberOrNan
     point: Annotated[Table, numbers, vector("one coordinate for each axis")]
     gradient: NumberOrNan = float("nan")
@@ -177,7 +179,7 @@ class BoxProblem(OnBox):
     """
 
     domain: Box
-    functions: Annotated[tuple[Function, ...], each(OF_A_POINT, least=1, types=(tuple,))] = static(repr=False)
+    functions: Annotated[tuple[Function, ...], each(function_of_point, least=1, types=(tuple,))] = static(repr=False)
     means: Table
     best: Annotated[Certificate, Words("a Certificate")]
     noise: Noise = Gaussian()
@@ -218,13 +220,13 @@ def _parts(noise: Noise) -> Iterator[Noise]:
 @checked
 def on_box(
     domain: Box,
-    reward: Annotated[Function, OF_A_POINT],
-    constraints: Annotated[Sequence[Function], each(OF_A_POINT)],
+    reward: Annotated[Function, function_of_point],
+    constraints: Annotated[Sequence[Function], each(function_of_point)],
     *,
     noise_variance: Annotated[PerOutput, nonnegative] | None = None,
     noise: Noise | None = None,
     delay: Delay | None = None,
-    best: Annotated[tuple[float, Sequence[float]], BEST_POINT] | None = None,
+    best: Annotated[tuple[float, Sequence[float]], value_and_point] | None = None,
     name: Annotated[str, label] = "user",
 ) -> BoxProblem:
     """Make a problem on a box from functions of ``jax.numpy``.
@@ -250,7 +252,7 @@ def on_box(
         check_traceable(where, function, domain.dimension)
     points, functions = np.asarray(domain.points, np.float64), tuple(named.values())
     if best is not None:
-        BEST_POINT("best", best, Place(axes=domain.dimension))
+        value_and_point("best", best, Place(axes=domain.dimension))
         domain.check_inside("best[1]", at := np.asarray(best[1], np.float64))
         points = np.concatenate([points, at[None]])
     means = np.stack(tables(named, Domain(points=points)))
@@ -294,10 +296,6 @@ def check_best(value: float, there: np.ndarray, means: np.ndarray) -> None:
     if np.max(feasible) > value + off[0]:
         words = f"must be the largest reward of a feasible point, and that of candidate {np.argmax(feasible)} is {np.max(feasible):.6g}"
         raise checks.InvalidArgument(f"best[0]: {words}, got {value:.6g}")
-
-
-# Optima are in different basins if they are more than a twentieth of the box's sides apart.
-BASIN_DISTANCE = 0.05
 
 
 def certified(box: Box, functions: Sequence[Function]) -> Certificate:
@@ -348,7 +346,7 @@ def certified(box: Box, functions: Sequence[Function]) -> Certificate:
         if not found:
             return Certificate(value=np.float64(np.nan), point=np.full(dimension, np.nan))
         value, x, slope = max(found, key=lambda item: item[0])
-        others = [other for other, place, _ in found if np.linalg.norm(place - x) > BASIN_DISTANCE * np.sqrt(dimension)]
+        others = [other for other, place, _ in found if np.linalg.norm(place - x) > Certificate.basin_distance * np.sqrt(dimension)]
         gap = value - max(others) if others else float("nan")
         return Certificate(value=value, point=np.asarray(box.from_unit(x)), gradient=slope, gap=gap)
 

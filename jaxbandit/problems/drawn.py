@@ -19,7 +19,7 @@ from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box
 from jaxbandit.domains.finite import sobol_points
 from jaxbandit.numerics.ascent import ascend, to_edge
-from jaxbandit.problems.boxes import BASIN_DISTANCE, Certificate, OnBox
+from jaxbandit.problems.boxes import Certificate, OnBox
 from jaxbandit.problems.noise import Gaussian, Noise
 
 Waves: TypeAlias = Callable[[Array], Array]
@@ -147,7 +147,7 @@ def solved(functions: Callable[[Array], Array], box: Box, looked_at: Array, tabl
     starts = looked_at[jax.lax.top_k(height, SEARCH.starts)[1]]
     steps = SEARCH.brief + SEARCH.long
     begun, reached, *_ = ascend(lambda points: lagrangian(points, none), starts, steps, first=SEARCH.brief, best=SEARCH.kept)
-    near = jnp.linalg.norm(begun[:, None] - begun[None], axis=-1) < BASIN_DISTANCE / 5 * np.sqrt(box.dimension)
+    near = jnp.linalg.norm(begun[:, None] - begun[None], axis=-1) < Certificate.basin_distance / 5 * np.sqrt(box.dimension)
     better = (reached[None] > reached[:, None]) | ((reached[None] == reached[:, None]) & jnp.tri(SEARCH.kept, k=-1, dtype=bool))
     # Continue with the best point of each basin.
     begun = begun[jax.lax.top_k(jnp.where(jnp.any(near & better, axis=1), -jnp.inf, reached), SEARCH.basins)[1]]
@@ -159,7 +159,7 @@ def solved(functions: Callable[[Array], Array], box: Box, looked_at: Array, tabl
     values = functions(points)
     reached = jnp.where(jnp.all(values[1:] <= 0, axis=0), values[0], -jnp.inf)
     best = jnp.argmax(reached)
-    apart = jnp.linalg.norm(points - points[best][None], axis=1) > BASIN_DISTANCE * np.sqrt(box.dimension)
+    apart = jnp.linalg.norm(points - points[best][None], axis=1) > Certificate.basin_distance * np.sqrt(box.dimension)
     other = jnp.max(jnp.where(apart, reached, -jnp.inf))
     exists, weights = reached[best] > -jnp.inf, jnp.concatenate([multipliers, multipliers, none])[best]
     x = points[best]

@@ -18,8 +18,8 @@ from jaxbandit.delays import Failing, NoDelay
 from jaxbandit.delays import Mirrored as MirroredDelay
 from jaxbandit.domains import Domain, tabulate
 from jaxbandit.problems.base import AbstractProblem, Problem
-from jaxbandit.problems.boxes import BEST_POINT, BoxProblem, Certificate, certified, check_traceable
-from jaxbandit.problems.noise import OF_A_POINT, Drawn, Further, Mirrored, PerPoint
+from jaxbandit.problems.boxes import BoxProblem, Certificate, certified, check_traceable, value_and_point
+from jaxbandit.problems.noise import Drawn, Further, Mirrored, PerPoint, function_of_point
 
 __all__ = ["FullInformation", "full_information", "with_equalities", "with_failures"]
 
@@ -144,9 +144,9 @@ class Fails:
 @checked
 def with_failures(
     problem: Annotated[Problem, Words("a Problem")] | Annotated[BoxProblem, Words("a BoxProblem of jaxbandit.problems")],
-    region: Annotated[Callable[[Any], Any], OF_A_POINT] | Annotated[Array, mask],
+    region: Annotated[Callable[[Any], Any], function_of_point] | Annotated[Array, mask],
     *,
-    best: Annotated[tuple[float, Sequence[float]], BEST_POINT] | None = None,
+    best: Annotated[tuple[float, Sequence[float]], value_and_point] | None = None,
 ) -> Any:
     """Return a problem whose runs fail in a region.
 

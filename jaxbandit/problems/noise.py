@@ -40,10 +40,10 @@ def _are_arrays(value: object) -> bool:
     return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and is_number_or_key(leaf.dtype) for leaf in leaves)
 
 
-DRAWN = fields.Check("what draw(...) returns, arrays", _are_arrays)
-OF_A_POINT = fields.function("(x [d])")
+drawn_arrays = fields.Check("what draw(...) returns, arrays", _are_arrays)
+function_of_point = fields.function("(x [d])")
 
-Drawn: TypeAlias = Annotated[Any, DRAWN]
+Drawn: TypeAlias = Annotated[Any, drawn_arrays]
 """Randomness of one round, in a structure that each model chooses."""
 Function: TypeAlias = Callable[[Array], ArrayLike]
 """Function of one point ``x [d]`` in the units of the axes."""
@@ -281,7 +281,7 @@ class Heteroscedastic(Noise):
     def of(
         cls,
         domain: Domain,
-        variance: Annotated[Function | Sequence[Function], OF_A_POINT | fields.each(OF_A_POINT, least=1)],
+        variance: Annotated[Function | Sequence[Function], function_of_point | fields.each(function_of_point, least=1)],
         *,
         model: Noise = Gaussian(),
     ) -> Heteroscedastic:

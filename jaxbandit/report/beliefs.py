@@ -166,7 +166,7 @@ def problem_maps(problem: Instance, *, axes: figures.GivenAxes = None) -> np.nda
             axis.figure.colorbar(figures.shade(axis, ground, values), ax=axis)
             figures.outline(axis, ground, _worst(means), "edge of the feasible region", dash="-")
         if star is not None:
-            axis.plot(*star[0], *([star[1][j]] if on_line else []), "*", label="optimum", **figures.STAR)
+            axis.plot(*star[0], *([star[1][j]] if on_line else []), "*", label="optimum", **figures.MARKERS["best"])
     figures.place_legend(row, new=axes is None)
     return row
 
@@ -399,7 +399,7 @@ class _Shown:
                 x, margin = self.places[:, 0], 0.05 * (high - low)
                 figures.belief_curve(axis, quantity, x, np.argsort(self.ground.points[:, 0]), band=f"± {self.width:g} sd")
                 if self.star is not None and quantity.truth is not None:
-                    axis.plot(self.star[0], self.star[1][number], "*", label="optimum", **figures.STAR)
+                    axis.plot(self.star[0], self.star[1][number], "*", label="optimum", **figures.MARKERS["best"])
                 axis.set(xlim=(x.min(), x.max()), ylim=(low - margin, high + margin))
                 self.ground.dress(axis, 0)
                 if frame.chosen is not None:
@@ -409,10 +409,12 @@ class _Shown:
                 figures.outline(axis, self.ground, _worst(self.truth), "truly feasible", dash="-")
                 figures.outline(axis, self.ground, frame.believed, "believed feasible")
                 tried = self.places[frame.tried]
-                axis.plot(*tried[:-1].T, label="tried", **figures.DOT | {"markersize": 3.2})
-                axis.plot(*tried[-1:].T, label="latest", **figures.DOT | {"markersize": 6, "markerfacecolor": figures.COLOURS[5]})
+                axis.plot(*tried[:-1].T, label="tried", **figures.MARKERS["measured"] | {"markersize": 3.2})
+                axis.plot(
+                    *tried[-1:].T, label="latest", **figures.MARKERS["measured"] | {"markersize": 6, "markerfacecolor": figures.COLOURS[5]}
+                )
                 if self.star is not None:
-                    axis.plot(*self.star[0], "*", label="optimum", **figures.STAR)
+                    axis.plot(*self.star[0], "*", label="optimum", **figures.MARKERS["best"])
                 axis.set_ylabel("" if number else axis.get_ylabel())
             axis.set_title(heading)
 

@@ -30,7 +30,7 @@ from jaxbandit.report import statistics
 from jaxbandit.report.plots import boxes_over_time, delay_histogram, mean_curves
 from jaxbandit.report.sweeps import sweep, sweeps_of, win_map
 from jaxbandit.report.tables import PANELS, decimals, latex_table, summary_rows, with_half, write_csv
-from jaxbandit.results.dataset import RESULTS, Results, flags_in_words, sweeps_without_effect
+from jaxbandit.results.dataset import Results, flags_in_words, results_dataset, sweeps_without_effect
 from jaxbandit.results.files import read_results
 from jaxbandit.results.summary import groups_of, legend_of, measures_shown, note_of
 
@@ -80,7 +80,7 @@ def write_report(directory: FilePath | Results, out: FilePath | None = None) -> 
     needed = ("algorithm", "trial", "round", "status", "declared_round")
     if missing := [name for name in needed if name not in dataset.variables or not dataset[name].size]:
         raise InvalidArgument(f"directory: {folder} holds no results of a study: {', '.join(missing)} missing")
-    RESULTS("directory", dataset)
+    results_dataset("directory", dataset)
     path = prepare_file(folder / "report.html" if out is None else out, force=True)
     try:
         text = render(dataset, name=folder.resolve().name)

@@ -363,7 +363,7 @@ def rounds_of_declaration(
 @styled()
 @checked
 def multiplier_paths(
-    multipliers: Annotated[Trajectory | Mapping[str, Trajectory] | Numbers, statistics.ANY_RESULTS | numbers] | None,
+    multipliers: Annotated[Trajectory | Mapping[str, Trajectory] | Numbers, statistics.any_results | numbers] | None,
     *,
     heading: str = "",
     ylabel: str = "multiplier in force",

@@ -26,20 +26,20 @@ from jaxbandit.host.memory import check_fits
 from jaxbandit.numerics.intervals import half_width, standard_deviation
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import Seed
-from jaxbandit.results.dataset import ONE, RESULTS, OneResult, Results
+from jaxbandit.results.dataset import OneResult, Results, dataset_of_one, results_dataset
 from jaxbandit.results.summary import results_of
 
 __all__ = [
-    "all_healthy", "elapsed", "final_values", "growth_exponent", "half_width", "healthy_values", "holm", "over_trials",
+    "elapsed", "final_values", "growth_exponent", "half_width", "healthy_trials", "healthy_values", "holm", "over_trials",
     "paired_differences", "paired_final_values", "problem_groups", "resampling", "win_matrix",
 ]  # fmt: skip
 __dir__ = __all__.copy
 
 
-ANY_RESULTS = Check(
+any_results = Check(
     "what simulate returns, a mapping from labels to such, or a dataset of results", lambda value: isinstance(value, Trajectory | Mapping)
 )
-AnyResults: TypeAlias = Annotated[Trajectory | Mapping[str, Trajectory] | xr.Dataset, ANY_RESULTS]
+AnyResults: TypeAlias = Annotated[Trajectory | Mapping[str, Trajectory] | xr.Dataset, any_results]
 """A trajectory from ``simulate``, a mapping from labels to trajectories, or a study's dataset."""
 
 Resamples: TypeAlias = Annotated[int, whole(1, 10**6)]
@@ -63,10 +63,10 @@ def results_at_hand(results: AnyResults, problem: AbstractProblem | None = None,
     runs = trajectories_of(results)
     if runs is None:
         if isinstance(results, xr.Dataset) and "algorithm" not in results.dims and "trial" in results.dims:
-            ONE("results", results)
+            dataset_of_one("results", results)
             labels = [name for name, value in results.coords.items() if value.ndim == 0 and name != "algorithm"]
             return results.expand_dims("algorithm").assign_coords({name: ("algorithm", [results[name].item()]) for name in labels})
-        RESULTS("results", results)
+        results_dataset("results", results)
         return results  # type: ignore[return-value]
     return results_of({label: run.played() for label, run in runs.items()}, problem, key=key)
 
@@ -80,7 +80,7 @@ def elapsed(dataset: Results) -> np.ndarray:
 
 
 @checked
-def all_healthy(dataset: Results) -> np.ndarray:
+def healthy_trials(dataset: Results) -> np.ndarray:
     """Return booleans ``[..., trial]``, true for trials that did not fail."""
     return healthy(dataset.status.transpose(..., "trial").values)
 
@@ -100,7 +100,7 @@ def healthy_values(part: OneResult, measure: str, *, averaged: bool = False) -> 
       InvalidArgument: when the dataset has no such measure per trial and round.
     """
     check_measure("measure", part, measure)
-    values = part[measure].transpose("trial", "round").values[all_healthy(part)].astype(np.float64)
+    values = part[measure].transpose("trial", "round").values[healthy_trials(part)].astype(np.float64)
     return values / elapsed(part) if averaged else values
 
 
@@ -121,7 +121,7 @@ def paired_final_values(dataset: Results, measure: str) -> np.ndarray:
     """
     check_measure("measure", dataset, measure)
     last = dataset[measure].isel(round=-1).transpose("algorithm", "trial").values.astype(np.float64)
-    return last[:, all_healthy(dataset).all(axis=0)]
+    return last[:, healthy_trials(dataset).all(axis=0)]
 
 
 @checked
@@ -195,7 +195,11 @@ def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: 
 def _differences_of_pairs(dataset: xr.Dataset, measure: str, averaged: bool = False) -> Iterator[tuple[int, int, np.ndarray]]:
     """Yield pairs of algorithms on one problem with their differences."""
     check_measure("measure", dataset, measure)
-    final, ok, keys = dataset[measure].isel(round=-1).transpose("algorithm", "trial").values, all_healthy(dataset), _problem_keys(dataset)
+    final, ok, keys = (
+        dataset[measure].isel(round=-1).transpose("algorithm", "trial").values,
+        healthy_trials(dataset),
+        _problem_keys(dataset),
+    )
     final = final.astype(np.float64) / (elapsed(dataset)[-1] if averaged else 1)
     for a, b in itertools.combinations_with_replacement(range(len(keys)), 2):
         if keys[a] == keys[b]:

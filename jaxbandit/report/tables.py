@@ -22,9 +22,6 @@ from jaxbandit.results.summary import COLUMNS, RunSummary, measures_shown, note_
 __all__ = ["COLUMNS", "aligned", "filled", "latex_table", "summary_rows", "text_table", "to_dataframe", "write_csv"]
 __dir__ = __all__.copy
 
-# LaTeX needs these characters escaped.
-ESCAPES = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {"~": r"\textasciitilde ", "^": r"\textasciicircum "})
-ESCAPES |= {ord("\\"): r"\textbackslash "}
 
 #: Measures divided by the number of rounds, and their axis labels; a figure has a panel for each.
 PANELS = (
@@ -182,4 +179,6 @@ def latex_table(
 
 def _escaped(text: str) -> str:
     """Return text with LaTeX's special characters escaped."""
-    return text.translate(ESCAPES)
+    words = {"~": r"\textasciitilde ", "^": r"\textasciicircum ", "\\": r"\textbackslash "}
+    escapes = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | words)
+    return text.translate(escapes)

@@ -285,8 +285,8 @@ def _verify(name: str, value: Any, place: Place) -> None:
         raise InvalidArgument(f"{name}: must have distinct labels along algorithm, got {short(labels)}")
 
 
-RESULTS = Check("a dataset of results, with status and the dimensions algorithm, trial and round", _are_results, _verify)
-ONE = Check("a dataset of one algorithm's results, with status and the dimensions trial and round", _are_results, _verify)
+results_dataset = Check("a dataset of results, with status and the dimensions algorithm, trial and round", _are_results, _verify)
+dataset_of_one = Check("a dataset of one algorithm's results, with status and the dimensions trial and round", _are_results, _verify)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -296,8 +296,8 @@ if TYPE_CHECKING:
     OneResult: TypeAlias = xr.Dataset
 else:
     # A caller that has a dataset has loaded xarray.
-    Results = Annotated[Any, RESULTS]
-    OneResult = Annotated[Any, ONE]
+    Results = Annotated[Any, results_dataset]
+    OneResult = Annotated[Any, dataset_of_one]
 
 
 # From pieces to tables.

@@ -25,7 +25,7 @@ from jaxbandit.domains import MOST_POINTS, Box, Contextual, Domain, box, integer
 from jaxbandit.domains import points as bare_points
 from jaxbandit.domains.boxes import PartOfBox, Side
 from jaxbandit.domains.finite import as_texts, distinct_labels, part_of
-from jaxbandit.domains.regions import EACH, SuchThat, mask_of
+from jaxbandit.domains.regions import SuchThat, each_constraint, mask_of
 
 Place: TypeAlias = tuple[float, ...]
 """A point of the unit cube of a box. It is empty on a finite domain, because numbers stand for its points."""
@@ -293,7 +293,7 @@ class Space:
 
         Constraints limit it.
         """
-        EACH("such_that", such_that)
+        each_constraint("such_that", such_that)
         # Tables of boxes hold the arguments that were given.
         given: dict[str, Any] = {"such_that": such_that} if such_that else {}
         if isinstance(domain, Mapping):

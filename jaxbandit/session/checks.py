@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 # A check needs this number of values of an output.
 FEWEST = 5
-# Mistaken values are looked for one after the other, up to this number.
-MOST = 3
-LEVELS = (0.8, 0.95)
 NO_MISTAKE = "No mistake was found."
 
 
@@ -142,8 +139,9 @@ def checked_model(state: State) -> ModelCheck:
         {name: (("output", "ticket"), column) for name, column in columns.items()}, coords={"output": names, "ticket": tickets}
     )
     distances = np.abs(columns["probability"] - 0.5)
+    levels = (0.8, 0.95)
     inside = {
-        name: tuple(float(np.nanmean(np.where(np.isnan(row), np.nan, row <= level / 2))) for level in LEVELS)
+        name: tuple(float(np.nanmean(np.where(np.isnan(row), np.nan, row <= level / 2))) for level in levels)
         for name, row in zip(names, distances, strict=True)
     }
     flags, drift = flagged(state, shown, told)
@@ -192,7 +190,9 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
     # A mistake is shown where it makes the values this many times as likely. Values that look mistaken are more often right than a drift or
     # a stated model that does, because functions with steps and penalties look like that.
     values_likelier, likelier = 100.0, 20.0
-    for _ in range(MOST):
+    # Mistaken values are looked for one after the other, up to this number.
+    most = 3
+    for _ in range(most):
         found: list[tuple[mistakes.Block, np.ndarray, tuple[str, ...]]] = []
         for one in now.values():
             found.append((mistakes.wrong_unit(column(one, np.ones(len(one.values), bool))), one.tickets, (one.name,)))
@@ -243,10 +243,10 @@ def _candidates(state: State, shown: Shown, number: int, one: Values) -> tuple[l
         [(kernel, noise, _)] = models
         others = mistakes.misstatements(kernel, noise)
         models = [(kernel, noise, 0.5), *((*one, 0.5 / len(others)) for one in others)]
-        return models, standard.location[number] if state.standard is None else None, [mistakes.IDENTITY]
+        return models, standard.location[number] if state.standard is None else None, [mistakes.unchanged]
     sign = state.specification.outputs.objective.sign
     own = for_each("kernel", state.specification.first[0], state.specification.outputs, standard)[number]
-    transforms = [mistakes.IDENTITY]
+    transforms = [mistakes.unchanged]
     for side in (1, -1):
         transforms += [mistakes.logarithmic(side)] if np.all(side * one.values > 0) else []
     if number == 0 and standard.bend is not None:

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from jaxbandit.domains import Box, Domain
 from jaxbandit.host import figures
-from jaxbandit.host.figures import CROSS, ORANGE, Drawing, Ground, Quantity, figure_of, pen, plain, styled
+from jaxbandit.host.figures import COLOURS, MARKERS, Drawing, Ground, Quantity, figure_of, pen, plain, styled
 from jaxbandit.numerics.intervals import NORMAL_95
 from jaxbandit.session.axes import Space
 from jaxbandit.session.quantities import Outputs, readable
@@ -69,10 +69,12 @@ def belief_figure(
                     shown = dataclasses.replace(quantity, seen=(chosen[kept], quantity.seen[1][kept]))
                 if len(failed):
                     kept = failed[_near(ground, best, number)[failed]] if sliced and number is not None else failed
-                    axis.plot(x[kept], np.full(len(kept), AT_FOOT), transform=axis.get_xaxis_transform(), label="failed", **CROSS)
+                    axis.plot(
+                        x[kept], np.full(len(kept), AT_FOOT), transform=axis.get_xaxis_transform(), label="failed", **MARKERS["failed"]
+                    )
                 joined = number is None or not space.domain.is_categorical(number)
                 figures.belief_curve(axis, shown, x, along, joined=joined, dots=nearness(space) if sliced else "measured")
-                axis.axvline(x[best], color=ORANGE, linestyle=":", label="recommended")
+                axis.axvline(x[best], color=COLOURS[1], linestyle=":", label="recommended")
                 if number is None:
                     axis.set_xlabel("points, the best first")
                 else:
@@ -98,14 +100,14 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
     figure, grid = figure_of(len(outputs.names), 1, (9.0, 2.6))
     with styled():
         for axis, name in zip(grid[:, 0], outputs.names, strict=True):
-            axis.plot(tickets, history[name].values, "o", color=figures.BLUE, markersize=4, label="measured")
+            axis.plot(tickets, history[name].values, "o", color=COLOURS[0], markersize=4, label="measured")
             axis.set(ylabel=plain(outputs.label(name)), xlim=(tickets[0] - 0.5, tickets[-1] + 0.5))
             if name == outputs.objective.name:
-                axis.step(tickets, history["best_so_far"].values, where="post", color=ORANGE, label="best feasible so far")
+                axis.step(tickets, history["best_so_far"].values, where="post", color=COLOURS[1], label="best feasible so far")
             if len(failed):
-                axis.plot(failed, np.full(len(failed), AT_FOOT), transform=axis.get_xaxis_transform(), label="failed", **CROSS)
+                axis.plot(failed, np.full(len(failed), AT_FOOT), transform=axis.get_xaxis_transform(), label="failed", **MARKERS["failed"])
             for limit, label in _limits(outputs, name):
-                axis.axhline(limit, color=figures.GREEN, linestyle="--", linewidth=pen(0.7), label=label)
+                axis.axhline(limit, color=COLOURS[2], linestyle="--", linewidth=pen(0.7), label=label)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
             axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")
         grid[-1, 0].set_xlabel("ticket")
@@ -121,20 +123,20 @@ def check_figure(outputs: Outputs, table: xr.Dataset, marked: Sequence[int]) -> 
     """
     names, tickets = table["output"].values.tolist(), table["ticket"].values
     figure, grid = figure_of(len(names), 2, (4.6, 3.0))
-    rings: Any = {"marker": "o", "linestyle": "none", "markersize": 9, "markerfacecolor": "none", "markeredgecolor": ORANGE}
+    rings: Any = {"marker": "o", "linestyle": "none", "markersize": 9, "markerfacecolor": "none", "markeredgecolor": COLOURS[1]}
     with styled():
         for (left, right), name in zip(grid, names, strict=True):
             row, label = table.sel(output=name), plain(outputs.label(name))
             value, mean, sd, residual = (row[part].values for part in ("value", "mean", "sd", "residual"))
             is_marked = np.isin(tickets, marked)
             left.errorbar(
-                mean, value, xerr=NORMAL_95 * sd, fmt="o", color=figures.BLUE, markersize=4, elinewidth=pen(0.7), label="95% interval"
+                mean, value, xerr=NORMAL_95 * sd, fmt="o", color=COLOURS[0], markersize=4, elinewidth=pen(0.7), label="95% interval"
             )
             left.plot(mean[is_marked], value[is_marked], label="least expected", **rings)
             left.axline((np.nanmean(value), np.nanmean(value)), slope=1, color="black", linewidth=pen(0.7), label="as predicted")
             left.set(xlabel=f"{label} predicted from the other runs", ylabel=f"{label} measured")
             left.xaxis.set_major_locator(MaxNLocator(5))
-            right.plot(tickets, residual, "o", color=figures.BLUE, markersize=4)
+            right.plot(tickets, residual, "o", color=COLOURS[0], markersize=4)
             right.plot(tickets[is_marked], residual[is_marked], **rings)
             for bound in (-NORMAL_95, 0.0, NORMAL_95):
                 right.axhline(bound, color="black", linewidth=pen(0.7), linestyle="--" if bound else "-")
@@ -156,11 +158,11 @@ def reason_figure(
         for number, (axis, name) in enumerate(zip(grid[0], outputs.names, strict=True)):
             for place, (_, mean, sd) in enumerate(shown):
                 bars: Any = {"xerr": NORMAL_95 * sd[name], "label": "" if place else "belief, 95% interval"}
-                axis.errorbar(mean[name], place, fmt="s", color=figures.BLUE, **bars)
+                axis.errorbar(mean[name], place, fmt="s", color=COLOURS[0], **bars)
             if name in values:
-                axis.plot(values[name], 0, "o", color=ORANGE, label="measured since")
+                axis.plot(values[name], 0, "o", color=COLOURS[1], label="measured since")
             for limit, label in _limits(outputs, name):
-                axis.axvline(limit, color=figures.GREEN, linestyle="--", linewidth=pen(0.7), label=label)
+                axis.axvline(limit, color=COLOURS[2], linestyle="--", linewidth=pen(0.7), label=label)
             axis.set(xlabel=plain(outputs.label(name)), ylim=(max(1, len(shown)) - 0.5, -0.5))
             axis.set_yticks(range(len(shown)), [words for words, *_ in shown] if number == 0 else [""] * len(shown))
         figures.place_legend(figure.axes)
@@ -206,10 +208,10 @@ def _maps(axes: np.ndarray, quantity: Quantity, ground: Ground, chosen: np.ndarr
             continue
         image = figures.shade(axis, ground, values, (0.0, 1.0) if quantity.label == FEASIBILITY else (None, None))
         axis.figure.colorbar(image, ax=axis)
-        axis.plot(*ground.points[measured].T, label="measured", **figures.DOT)
+        axis.plot(*ground.points[measured].T, label="measured", **MARKERS["measured"])
         if len(failed):
-            axis.plot(*ground.points[failed].T, label="failed", **CROSS)
-        axis.plot(*ground.points[best], "*", label="recommended", **figures.STAR)
+            axis.plot(*ground.points[failed].T, label="failed", **MARKERS["failed"])
+        axis.plot(*ground.points[best], "*", label="recommended", **MARKERS["best"])
         axis.set_title(plain(quantity.label if quantity.label == FEASIBILITY else f"{quantity.label}: {words}"))
     if quantity.limits:
         figures.outline(

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 # A box or a larger grid stands for the points that are likely to be the best, and for this number of points everywhere.
 SPREAD = 256
-OF = Check("a Session, a problem or a Surrogate", lambda value: isinstance(value, Session | AbstractProblem | Surrogate))
 Algorithms: TypeAlias = Mapping[str, Algorithm] | Sequence[Algorithm]
 Delays: TypeAlias = Mapping[str, Delay] | Sequence[Delay]
 T = TypeVar("T")
@@ -314,7 +313,10 @@ class Start:
 
 @checked
 def forecast(
-    of: Annotated[Session | AbstractProblem | Surrogate, OF],
+    of: Annotated[
+        Session | AbstractProblem | Surrogate,
+        Check("a Session, a problem or a Surrogate", lambda value: isinstance(value, Session | AbstractProblem | Surrogate)),
+    ],
     evaluations: Annotated[int, whole(1, 10_000)],
     algorithms: Annotated[Algorithms, listed("algorithms", Algorithm)] | None = None,
     *,

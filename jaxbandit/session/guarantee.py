@@ -22,10 +22,10 @@ from jaxbandit.session.history import HistoryRow
 from jaxbandit.session.journal import SessionError
 from jaxbandit.session.models import LENGTH, Values, default_model, sides_of, unlikely
 from jaxbandit.session.quantities import Outputs, Standard
-from jaxbandit.session.specification import SEEDS, Specification
+from jaxbandit.session.specification import Specification, seeds_option
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
-from jaxbandit.surrogates.evidence.density import NOISE, NOISES
+from jaxbandit.surrogates.evidence.density import LEARNED, NOISE
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
 from jaxbandit.surrogates.evidence.host import best_fit
 
@@ -46,7 +46,7 @@ def seeded_by(specification: Specification, rows: Sequence[HistoryRow]) -> Speci
     if rows and not seeds:
         raise InvalidArgument(
             f"history: in no row all constraints were measured to hold, and {type(parts.algorithm).__name__} begins at points that are"
-            f" known to be safe; give {SEEDS()}"
+            f" known to be safe; give {seeds_option()}"
         )
     if seeds != own:
         parts = dataclasses.replace(parts, algorithm=parts.algorithm.with_facts(seeds=np.asarray(seeds)))
@@ -104,7 +104,7 @@ def fitted_once(specification: Specification, told: Values) -> tuple[Model, Stan
     kernel: Any = model.kernel
     start = with_arrays(kernel)
     least_noise = 0.01
-    limits: dict[str, Any] = {"variance": (1.0, 1e3), NOISE: (least_noise, NOISES[1])}
+    limits: dict[str, Any] = {"variance": (1.0, 1e3), NOISE: (least_noise, LEARNED.noises[1])}
     for path, length in _lengths(start).items():
         limits[path] = 0.1 / LENGTH * length, 0.3 / LENGTH * length
     location, scale, kernels, noises = [], [], list[Kernel](), list[float]()

@@ -29,14 +29,13 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.doors import either
 from jaxbandit.host.files import move_over, reason_of
 
-JOURNAL, LOCK, HEAD = "session.sqlite", "session.lock", "session.head"
+JOURNAL, LOCK_SUFFIX, HEAD_SUFFIX = "session.sqlite", ".lock", ".head"
 # Version of new journals. Journals of version 1 keep theirs until an event of `ADDED` is appended.
 SCHEMA = 2
 # Version of journals with a failed run.
 NEWEST = 3
 # The letters "JXBS" in the file's header.
 APPLICATION = 0x4A584253
-LOCK_SUFFIX, HEAD_SUFFIX = Path(LOCK).suffix, Path(HEAD).suffix
 WAY_OUT = "restore a copy of all files of the session, or go on with the events before the damage: python -m jaxbandit session salvage"
 # Seconds that a call waits for another call on the session.
 WAIT = 30.0
@@ -117,7 +116,9 @@ class Journal:
             if is_last:
                 words = f"holds {len(self.events)} events that are as they were written, and is not the journal of {head[0]}"
                 cause = "it was damaged, or an older copy is in its place"
-                raise DamagedSession(f"directory: {self.path} {words} that {HEAD} knows: {cause}; {WAY_OUT}")
+                raise DamagedSession(
+                    f"directory: {self.path} {words} that {self.path.with_suffix(HEAD_SUFFIX).name} knows: {cause}; {WAY_OUT}"
+                )
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[None]:

@@ -30,7 +30,7 @@ LEAST = 1e-6
 
 Transform: TypeAlias = tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]
 """A function of values, NaN where it is not defined, and the logarithm of its derivative."""
-IDENTITY: Transform = (lambda values: values, np.zeros_like)
+unchanged: Transform = (lambda values: values, np.zeros_like)
 Candidate: TypeAlias = tuple[Kernel, float, float]
 """A kernel, a noise variance, and a weight."""
 
@@ -97,7 +97,7 @@ class Column:
         values: np.ndarray,
         candidates: Sequence[Candidate],
         location: float | None,
-        transforms: Sequence[Transform] = (IDENTITY,),
+        transforms: Sequence[Transform] = (unchanged,),
         trend: np.ndarray | None = None,
         unit: float | None = None,
     ) -> Column:

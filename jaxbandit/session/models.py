@@ -28,7 +28,7 @@ from jaxbandit.session.mistakes import longer
 from jaxbandit.session.quantities import RUNS, Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
-from jaxbandit.surrogates.evidence.density import LEARNING, MEAN, NOISE, learned
+from jaxbandit.surrogates.evidence.density import LEARNED, LEARNING, NOISE, learned
 from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
 from jaxbandit.surrogates.evidence.host import best_fit, constants
 
@@ -198,13 +198,15 @@ def _fitted(
             noise = noise / new.scale[group[0]] ** 2
             kernel = Scale(kernel=kernel.kernel, variance=1.0) if isinstance(kernel, Scale) else kernel
         bounds, starts = learned(paths(with_arrays(kernel)), float(np.exp(np.mean(np.log(sides)))))
-        found = best_fit(kernel, places, seen, noise, prior=prior, bounds=bounds, starts=1, further=starts, constant=MEAN, errors=False)
+        found = best_fit(
+            kernel, places, seen, noise, prior=prior, bounds=bounds, starts=1, further=starts, constant=LEARNED.mean, errors=False
+        )
         kernel, noise = found.kernel, float(found.noise_variance)
         # The evidence is that of the values themselves, whatever they are bent and scaled by.
         if group[0] == 0:
             rewards, log_scale = sign * values[:, 0], float(np.log(new.scale[0]))
             evidence = float(found.log_evidence) + float(np.sum(new.log_slope(rewards))) - len(rewards) * log_scale
-        means[group] = constants(kernel, places, seen, noise, prior=prior, constant=MEAN)
+        means[group] = constants(kernel, places, seen, noise, prior=prior, constant=LEARNED.mean)
         for number in group:
             kernels[number], noises[number] = kernel, noise
         found_ends = [path for path, at in found.at_bound.items() if np.any(at) and (path != NOISE or noise > QUIET)]

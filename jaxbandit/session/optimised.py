@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = float | Mapping[str, float | None] | None
 """Value of the objective, or values of all outputs by name. ``None`` stands for values that a failed evaluation lacks."""
-EXCEPTION = Check("a class of exceptions such as MemoryError", lambda kind: isinstance(kind, type) and issubclass(kind, Exception))
-FUNCTION = Check("a function of a point's coordinates by name", lambda value: callable(value) and not isinstance(value, type))
+exception_class = Check("a class of exceptions such as MemoryError", lambda kind: isinstance(kind, type) and issubclass(kind, Exception))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -124,7 +123,10 @@ class Optimised:
 
 @checked
 def optimise(
-    function: Annotated[Callable[..., Outcome], FUNCTION],
+    function: Annotated[
+        Callable[..., Outcome],
+        Check("a function of a point's coordinates by name", lambda value: callable(value) and not isinstance(value, type)),
+    ],
     axes: Annotated[Mapping[str, Any] | Sequence[Axis] | Domain, anything],
     evaluations: Annotated[int, whole(1)],
     *,
@@ -136,7 +138,7 @@ def optimise(
     key: KeyOrSeed = 0,
     directory: FilePath | None = None,
     stop: Settled | None = None,
-    catch: Annotated[type[Exception] | Sequence[type[Exception]], EXCEPTION | each(EXCEPTION)] = (),
+    catch: Annotated[type[Exception] | Sequence[type[Exception]], exception_class | each(exception_class)] = (),
 ) -> Optimised:
     """Search for the best point of a function with sequential evaluations.
 

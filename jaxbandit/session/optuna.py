@@ -50,8 +50,7 @@ __dir__ = __all__.copy
 MOST_ON_GRID = 10_000
 OBJECTIVE = "objective"
 
-OF_A_TRIAL, VALUES = function("(trial)"), numbers.of(exactly(None, words="one number for each constraint"))
-STORAGE = Check(
+optuna_storage = Check(
     "a storage of Optuna, the URL of a database, or the path of a file", lambda value: isinstance(value, BaseStorage) or path.takes(value)
 )
 
@@ -105,7 +104,7 @@ class Sampler(BaseSampler):
         model: Annotated[Model, Words("the model of a session, study.Model(...)")] | None = None,
         *,
         key: KeyOrSeed,
-        constraints: Annotated[Sequence[str] | Excess, OF_A_TRIAL | each(text)] | None = None,
+        constraints: Annotated[Sequence[str] | Excess, function("(trial)") | each(text)] | None = None,
         points: Most | Mapping[str, Most] | None = None,
         horizon: Rounds = 1000,
         delay: Delay | None = None,
@@ -205,7 +204,7 @@ class Sampler(BaseSampler):
             return
         if callable(self._constraints):
             given = self._constraints(trial)
-            VALUES("constraints(trial)", given)
+            numbers.of(exactly(None, words="one number for each constraint"))("constraints(trial)", given)
             found = np.asarray(given, np.float64).tolist()
         else:
             told = self._told(trial)
@@ -472,7 +471,7 @@ def as_optuna_keeps(excess: list[float], study: Study | None = None, trial: Froz
 @checked
 def export(
     session: Annotated[Session, Words("a session, session.Session")],
-    storage: Annotated[str | Path | BaseStorage, STORAGE],
+    storage: Annotated[str | Path | BaseStorage, optuna_storage],
     name: Annotated[str, label] | None = None,
 ) -> Study:
     """Write the tickets of a session as trials of a new study.
@@ -489,7 +488,7 @@ def export(
       InvalidArgument: on a storage that cannot be opened.
       SessionError: when the storage has a study of the same name.
     """
-    with blaming(f"storage: must be {STORAGE.allowed}, got {short(storage)}"):
+    with blaming(f"storage: must be {optuna_storage.allowed}, got {short(storage)}"):
         if isinstance(storage, Path) or (isinstance(storage, str) and "://" not in storage):
             storage = JournalStorage(JournalFileBackend(str(storage)))
         storage = get_storage(storage)

@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from jaxbandit.core.fields import label, scalar
 from jaxbandit.problems.data import Constraint, Objective
 from jaxbandit.session.axes import labelled
 
-LARGEST = float(np.finfo(np.float64).max) / 4
-# Bent values lie less than this number of units below the knee.
-DEEPEST = 4.0
 STATES = {"complete": "told", "partial": "told in part", "pending": "asked", "dropped": "dropped", "failed": "failed", "retry": "to retry"}
 # Name of the output that is 1 for a run with values and -1 for a failed run. The names of other outputs are not blank.
 RUNS = ""
@@ -43,9 +40,11 @@ class Standard:
       location: location of each output in its own units; of the objective, the location of its bent values.
       scale: scale of each output in its own units, > 0.
       bend: knee and unit of the objective's bend, if any, oriented so that more is better. A value ``b`` units below the knee counts as
-        ``D b / (D + b)`` units below it, with ``D = DEEPEST``, so that a penalty or a heavy tail does not hide other differences.
+        ``D b / (D + b)`` units below it, with ``D = 4``, so that a penalty or a heavy tail does not hide other differences.
     """
 
+    # Bent values lie less than this number of units below the knee.
+    deepest: ClassVar[float] = 4.0
     location: tuple[float, ...]
     scale: tuple[float, ...]
     bend: tuple[float, float] | None = None
@@ -67,7 +66,9 @@ class Standard:
         if self.bend is None:
             return ""
         knee, unit = self.bend
-        return f"values {'below' if sign > 0 else 'above'} {sign * knee:.4g} count for less, the worst as {DEEPEST * unit:.3g} from there"
+        return (
+            f"values {'below' if sign > 0 else 'above'} {sign * knee:.4g} count for less, the worst as {self.deepest * unit:.3g} from there"
+        )
 
     def bent(self, rewards: np.ndarray) -> np.ndarray:
         """Return the bent ``rewards``, where more is better."""
@@ -75,12 +76,14 @@ class Standard:
             return rewards
         knee, unit = self.bend
         below = np.maximum(knee - rewards, 0) / unit
-        return np.where(below > 0, knee - unit * DEEPEST * below / (DEEPEST + below), rewards)
+        return np.where(below > 0, knee - unit * self.deepest * below / (self.deepest + below), rewards)
 
     def log_slope(self, rewards: np.ndarray) -> np.ndarray:
         """Return the logarithms of the derivatives of :meth:`bent`."""
         return (
-            np.zeros(len(rewards)) if self.bend is None else -2 * np.log1p(np.maximum(self.bend[0] - rewards, 0) / self.bend[1] / DEEPEST)
+            np.zeros(len(rewards))
+            if self.bend is None
+            else -2 * np.log1p(np.maximum(self.bend[0] - rewards, 0) / self.bend[1] / self.deepest)
         )
 
     def straightened(self, bent: np.ndarray) -> np.ndarray:
@@ -89,8 +92,8 @@ class Standard:
             return bent
         knee, unit = self.bend
         # By rounding or smoothness a belief may lie below all bent values: clip it.
-        below = np.clip((knee - bent) / unit, 0, DEEPEST * (1 - 1e-6))
-        return np.where(below > 0, knee - unit * DEEPEST * below / (DEEPEST - below), bent)
+        below = np.clip((knee - bent) / unit, 0, self.deepest * (1 - 1e-6))
+        return np.where(below > 0, knee - unit * self.deepest * below / (self.deepest - below), bent)
 
     def straightened_belief(self, mean: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and deviation of rewards from those of bent ones."""
@@ -247,7 +250,7 @@ def told_values(
     values: Mapping[str, float] | None,
     reward: float | None = None,
     constraints: float | Sequence[float | None] | None = None,
-    largest: float = LARGEST,
+    largest: float = float(np.finfo(np.float64).max) / 4,
 ) -> dict[str, float]:
     """Return values by name, or raise ``InvalidArgument`` for values beyond ``largest``."""
     if values is not None and not isinstance(values, Mapping):

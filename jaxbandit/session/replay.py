@@ -32,7 +32,6 @@ from jaxbandit.study.runs import Model
 
 # Version of the learner, written with each fit. The first, up to jaxbandit 0.4, wrote no version.
 LEARNER = 2
-REPLACED = {"initial"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +140,7 @@ class State:
         }
         body, keys = event.body, bodies[event.kind] | ({"place"} if self._is_box and event.kind == "asked" else set())
         if event.kind == "observed":
-            keys = keys | (body.keys() & REPLACED)
+            keys = keys | (body.keys() & {"initial"})
         # Further keys of events. A fit since version 2 has a location and scale, and no model if it only standardised the outputs. A first
         # observation that replaces the default initial design has 0, the points left of the design. A request on a box has the point's
         # place. An observed row of a failed run has ``failed``.
@@ -219,7 +218,7 @@ class State:
         if not isinstance(rows, list) or any(not isinstance(row, dict) or row.keys() - {"failed"} != {*entries} for row in rows):
             raise InvalidArgument(f"rows: must be a list of tables of {', '.join(entries)}, got {short(rows)}")
         _check_equal("ticket", event.body["ticket"], len(self.records) + 1)
-        if event.body.keys() & REPLACED:
+        if "initial" in event.body:
             _check_equal("initial", event.body["initial"], 0)
             self.design = ()
         for number, row in enumerate(rows, start=len(self.records) + 1):

@@ -36,7 +36,7 @@ from jaxbandit.session.models import fitted, fitted_in_units, standard_of, unlik
 from jaxbandit.session.quantities import told_values
 from jaxbandit.session.replay import LEARNER, Record, State, Ticket, spot_of
 from jaxbandit.session.settled import Settled
-from jaxbandit.session.specification import SEEDS, WORDS, Specification
+from jaxbandit.session.specification import WORDS, Specification, seeds_option
 from jaxbandit.session.views import Reading, Recommendation
 from jaxbandit.study.runs import Model
 
@@ -181,7 +181,9 @@ class Session(Reading):
         jax.eval_shape(Course(lambda: setting).start)
         if specification.is_guarded and specification.algorithm.traits.seeds is None:
             words = "takes the points that the model believes safest, which guarantees nothing"
-            raise InvalidArgument(f"seeds: must be known in a session; give {SEEDS()}, or a history that has some, for count=n {words}")
+            raise InvalidArgument(
+                f"seeds: must be known in a session; give {seeds_option()}, or a history that has some, for count=n {words}"
+            )
         written = specification.table(), further
         session = cls(Unwritten(*written) if directory is None else create_journal(Path(directory), *written), specification)
         with session._claimed():

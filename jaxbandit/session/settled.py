@@ -15,8 +15,6 @@ from jaxbandit.session.shown import Shown
 
 # Functions are drawn at this number of points, because the cost grows with its third power.
 POINTS_DRAWN = 768
-# On a box this many looks consider this many points near the best points of every draw.
-LOOKS, POINTS_NEAR = 3, 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +64,8 @@ def settlement(shown: Shown, space: Space, recommended: int, unfit: np.ndarray, 
     No point of ``unfit [M]`` counts as a better one.
     """
     points, numbers = likely_points(shown, space, recommended, unfit, draws)
-    rewards, holds = shown.draws(points, draws, numbers=numbers, seed=LOOKS)
+    # Looks on a box use the seeds before.
+    rewards, holds = shown.draws(points, draws, numbers=numbers, seed=3)
     at = int(np.flatnonzero(numbers == recommended)[0])
     gains = np.where(holds, rewards - rewards[:, [at]], -np.inf)
     return Settlement(
@@ -84,11 +83,13 @@ def likely_points(shown: Shown, space: Space, recommended: int, unfit: np.ndarra
     """
     domain, numbers = space.domain, np.flatnonzero(~unfit | (np.arange(space.size) == recommended))
     # Points near a known hill are all likely to be a little better. Some must not take the places of points that nobody knows.
-    most = POINTS_DRAWN - LOOKS * POINTS_NEAR if isinstance(domain, Box) else POINTS_DRAWN
+    # On a box three looks consider this many points near the best points of every draw.
+    looks, count = 3 if isinstance(domain, Box) else 0, 128
+    most = POINTS_DRAWN - looks * count
     points, numbers = _likely(shown, space.modelled[numbers], numbers, recommended, most)
-    for look in range(LOOKS if isinstance(domain, Box) else 0):
+    for look in range(looks):
         rewards, holds = shown.draws(points, draws, numbers=numbers, seed=look)
-        near = _points_near(points[np.argmax(np.where(holds, rewards, -np.inf), axis=1)], look)
+        near = _points_near(points[np.argmax(np.where(holds, rewards, -np.inf), axis=1)], count, look)
         assert isinstance(domain, Box)
         points = np.concatenate([points, np.asarray(domain.snapped(near), np.float64)])
         numbers = np.append(numbers, np.full(len(near), -1))
@@ -110,11 +111,11 @@ def _likely(shown: Shown, points: np.ndarray, numbers: np.ndarray, recommended: 
     return points[kept], numbers[kept]
 
 
-def _points_near(centres: np.ndarray, look: int) -> np.ndarray:
-    """Sample points ``[n, d]`` near ``centres [m, d]`` at various distances."""
+def _points_near(centres: np.ndarray, count: int, look: int) -> np.ndarray:
+    """Sample ``count`` points ``[n, d]`` near ``centres [m, d]`` at various distances."""
     generator = np.random.default_rng(look)
-    around = centres[np.arange(POINTS_NEAR) % len(centres)]
+    around = centres[np.arange(count) % len(centres)]
     # Half of the points move along a few axes only, because an optimum often lies on sides of the box.
-    moved = generator.uniform(size=around.shape) < generator.uniform(size=(POINTS_NEAR, 1))
-    size = 10 ** generator.uniform(-4, -0.7, (POINTS_NEAR, 1))
+    moved = generator.uniform(size=around.shape) < generator.uniform(size=(count, 1))
+    size = 10 ** generator.uniform(-4, -0.7, (count, 1))
     return np.clip(around + moved * size * generator.standard_normal(around.shape), 0, 1)

@@ -16,12 +16,11 @@ from jaxbandit.session.axes import Space
 from jaxbandit.session.models import MOST_FITTED, Values, best_of_fits, for_each, prior_of, sides_of, standardised
 from jaxbandit.session.quantities import RUNS, Outputs, Standard, probability_of
 from jaxbandit.study.runs import Model
-from jaxbandit.surrogates.evidence.density import MEAN, NOISE, NOISES
+from jaxbandit.surrogates.evidence.density import LEARNED, NOISE
 from jaxbandit.surrogates.evidence.host import DRAWS, Averaged, averaged, evidence_of_noise
 
 Believed: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Mean and deviation ``[n, M]`` of every output in its own units, and the probability ``[M]`` that all constraints hold."""
-FORMS: Sequence[type[Kernel]] = (Matern52, Matern32)
 
 
 @dataclasses.dataclass
@@ -64,17 +63,22 @@ class Shown:
         little = 1e-3
         # Noise is shown where it is more likely than roughness by this many nats.
         least_nats = 3.0
+        others: Sequence[type[Kernel]] = (Matern52, Matern32)
         for number, (kernel, noise) in enumerate(zip(kernels, noises, strict=True)):
             indices, values, seen = standardised(outputs, best.standard, told, [number])
-            several, given = [_with_form(kernel, form) for form in FORMS] if forms else [kernel], (space.modelled[indices], seen, noise)
+            several, given = [_with_form(kernel, form) for form in others] if forms else [kernel], (space.modelled[indices], seen, noise)
             if outputs.names[number] == RUNS:
                 # Runs are not fitted. A point with a successful run may fail later, so its probability counts, too.
                 average = averaged([kernel], *given, prior=None, draws=0)
                 shown._add(average, False, 0.0, indices, values[:, 0])
                 continue
             draws = DRAWS if len(seen) <= MOST_FITTED and np.unique(seen).size > 1 else 0
-            average = averaged(several, *given, prior=prior, bounds={NOISE: NOISES}, constant=MEAN, draws=draws)
-            nats = evidence_of_noise(kernel, *given, prior=prior, constant=MEAN, rough=rough, least=NOISES[0]) if noise > little else 0.0
+            average = averaged(several, *given, prior=prior, bounds={NOISE: LEARNED.noises}, constant=LEARNED.mean, draws=draws)
+            nats = (
+                evidence_of_noise(kernel, *given, prior=prior, constant=LEARNED.mean, rough=rough, least=LEARNED.noises[0])
+                if noise > little
+                else 0.0
+            )
             shown._add(average, nats > least_nats, 0.0 if nats > least_nats else 0.5 if noise > little else 1.0, indices, values[:, 0])
         return shown
 

@@ -39,11 +39,7 @@ from jaxbandit.session.quantities import RUNS, Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import arithmetic
 
-SEEDS = functools.partial(either, "seeds=[{...}]", "seeds = [{...}]")
-# The features of a domain with more points take too long for a command.
-MANY_POINTS = 4096
-# Least capacity (in observations) of a model by rows.
-FIRST_ROOM = 64
+seeds_option = functools.partial(either, "seeds=[{...}]", "seeds = [{...}]")
 TAKEN = {"ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"}
 TAKEN |= {"output", "point", "mean", "sd", "lower", "upper", "probability_of_feasibility"}
 """Names of variables of a session's tables, which no output and no axis can have."""
@@ -79,6 +75,10 @@ class Specification(Described):
     """
 
     described: ClassVar[str] = "a Specification"
+    # The features of a domain with more points take too long for a command.
+    max_feature_points: ClassVar[int] = 4096
+    # Least capacity (in observations) of a model by rows.
+    first_room: ClassVar[int] = 64
     space: Space
     outputs: Outputs
     algorithm: Algorithm
@@ -251,12 +251,12 @@ class Specification(Described):
         because each process would take seconds to compute their features.
         """
         every = self.horizon + self.design.count + known
-        return min(every, max(FIRST_ROOM, 1 << tickets.bit_length())) if self._grows else every
+        return min(every, max(self.first_room, 1 << tickets.bit_length())) if self._grows else every
 
     @property
     def _grows(self) -> bool:
         """Return whether the model's capacity grows with the session."""
-        of_rows = self.model is None or self.space.domain.size > MANY_POINTS
+        of_rows = self.model is None or self.space.domain.size > self.max_feature_points
         return self.schema > 1 and of_rows and not draws(self.algorithm)
 
     def setting_with(self, model: Model, standard: Standard | None, room: int) -> Setting:

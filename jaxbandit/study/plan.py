@@ -18,15 +18,13 @@ from jaxbandit.core.doors import either
 from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.domains import Box
-from jaxbandit.engine.arguments import DIFFERENT_DEVICES
+from jaxbandit.engine.arguments import different_devices
 from jaxbandit.engine.cell import Cell, Variant
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.host.memory import device_memory, host_memory, in_units, tree_bytes
-from jaxbandit.study.files import PARTS_FOLDER
+from jaxbandit.study.files import NAMES
 from jaxbandit.study.runs import Run
 from jaxbandit.study.study import Study, cell_of, common_needs, in_its_arithmetic
-
-MAX_BYTES = 2**62
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,18 +39,16 @@ class Machine:
     @classmethod
     def of(cls, devices: Sequence[Device]) -> Machine:
         """Return the estimate for devices."""
-        return CORE if devices[0].platform == "cpu" else ACCELERATOR
+        if devices[0].platform == "cpu":
+            # We estimated these numbers on 2026-11-21 for one core of a server of two cores.
+            return cls(bytes_per_second=1e10, round_seconds=3e-6, side_by_side=False)
+        # We estimated these numbers on 2026-11-22, before the first run on a GPU (an H100) on 2026-11-26.
+        return cls(bytes_per_second=1e12, round_seconds=6e-5, side_by_side=True)
 
     def trial_seconds(self, carried: int, horizon: int, devices: Sequence[Device]) -> float:
         """Return the seconds that a trial adds to a batch."""
         seconds = carried / self.bytes_per_second
         return horizon * (seconds if self.side_by_side else max(seconds, self.round_seconds)) / len(devices)
-
-
-# We estimated these numbers on 2026-11-21 for one core of a server of two cores.
-CORE = Machine(bytes_per_second=1e10, round_seconds=3e-6, side_by_side=False)
-# We estimated these numbers on 2026-11-22, before the first run on a GPU (an H100) on 2026-11-26.
-ACCELERATOR = Machine(bytes_per_second=1e12, round_seconds=6e-5, side_by_side=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +64,8 @@ class Limits:
     # Calls of a program with this room cost little, and so does empty room.
     program_blocks: int = 16
     program_bytes: int = 2**24
+    # A user may allow a plan this much memory.
+    allowed_bytes: int = 2**62
 
 
 LIMITS = Limits()
@@ -163,7 +161,7 @@ class Batch:
     @property
     def file(self) -> str:
         """Name of the batch's file in the directory of a run."""
-        return f"{PARTS_FOLDER}/{self.cell.number}-{self.number}.npz"
+        return f"{NAMES.parts}/{self.cell.number}-{self.number}.npz"
 
     @property
     def pairs(self) -> np.ndarray:
@@ -247,7 +245,7 @@ def make_plan(
     *,
     memory: Memory | None = None,
     segment: Segment | None = None,
-    devices: Annotated[Sequence[Device], DIFFERENT_DEVICES] | None = None,
+    devices: Annotated[Sequence[Device], different_devices] | None = None,
     streamed: bool = False,
     by_workers: bool = False,
 ) -> Plan:
@@ -297,8 +295,8 @@ def allowed_bytes(memory: object) -> int:
         if not match:
             raise InvalidArgument(f"memory: expected an amount such as 4GiB or 800M, got {short(memory)}")
         amount = float(match[1]) * units[match[2]]
-    if not 1 <= amount <= MAX_BYTES:
-        raise InvalidArgument(f"memory: must be from one byte to {in_units(MAX_BYTES)}, got {short(memory)}")
+    if not 1 <= amount <= LIMITS.allowed_bytes:
+        raise InvalidArgument(f"memory: must be from one byte to {in_units(LIMITS.allowed_bytes)}, got {short(memory)}")
     return int(amount)
 
 

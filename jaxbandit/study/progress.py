@@ -15,7 +15,7 @@ import numpy as np
 from jaxbandit.core.status import healthy
 from jaxbandit.host.files import CannotWrite
 from jaxbandit.results.dataset import Arrays
-from jaxbandit.study.files import PROGRESS, write_json
+from jaxbandit.study.files import NAMES, write_json
 from jaxbandit.study.plan import Batch, Plan
 
 
@@ -163,7 +163,7 @@ class SoFar:
         start = time.monotonic()
         if self.directory is not None and (now or start >= self.due):
             with contextlib.suppress(CannotWrite):
-                write_json(self.directory / PROGRESS, self._table())
+                write_json(self.directory / NAMES.progress, self._table())
             end = time.monotonic()
             self.due = end if now else end + max(1.0, (end - start) / 0.02)
 

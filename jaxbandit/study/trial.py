@@ -25,7 +25,7 @@ from jaxbandit.delays import NEVER
 from jaxbandit.domains import Box, Contextual
 from jaxbandit.engine.arguments import at_once
 from jaxbandit.results.dataset import Results, assembled, header
-from jaxbandit.study.plan import MAX_BYTES, Batch, make_plan
+from jaxbandit.study.plan import LIMITS, Batch, make_plan
 from jaxbandit.study.play import Player
 from jaxbandit.study.run import attributes, contents_of
 from jaxbandit.study.runs import Run
@@ -94,7 +94,7 @@ def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> 
     label = labels[0] if label is None else label
     checks.one_of("run", label, labels)
     everything = dataclasses.replace(study, keep=Keep(every=1), trajectories=True)
-    plan, layout = make_plan(everything, memory=MAX_BYTES, devices=jax.local_devices()[:1]), _parsed(dataset, "batches")
+    plan, layout = make_plan(everything, memory=LIMITS.allowed_bytes, devices=jax.local_devices()[:1]), _parsed(dataset, "batches")
     try:
         plan = plan.with_layout(layout)
         fits = plan.layout == layout and all(1 <= row[3] <= row[0] and row[2] <= study.horizon for row in layout)

@@ -39,9 +39,7 @@ from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, affordable_rank, dense_features, prior_variance, product_features
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import (
-    HORIZON_IF_UNKNOWN,
     PRECISIONS,
-    SHARE_LEFT_OUT,
     Need,
     arithmetic,
     chosen_precision,
@@ -59,26 +57,26 @@ Variance: TypeAlias = float | Callable[[Array], object] | Sequence[object] | Tab
 Ends: TypeAlias = tuple[Sequence[float], Sequence[float]]
 
 # The noise variance of a model in a file cannot be a function.
-VARIANCE_IN_FILES = positive_numbers.of(
+variance_in_files = positive_numbers.of(
     Shape(
         "one number, [1 + m] with one for each output, a table [M] over the points, or one [1 + m, M] for each output",
         lambda actual, n: len(actual) <= 2 and 0 not in actual,
     )
 )
-NOISE_FUNCTION = function("(x [d])")
+noise_function = function("(x [d])")
 
 
 def _verify_variance(name: str, value: Any, place: Place) -> None:
     if isinstance(value, list | tuple) and any(callable(item) or isinstance(item, np.ndarray) for item in value):
         for number, item in enumerate(value):
-            VARIANCE(f"{name}[{number}]", item)
+            variance_or_function(f"{name}[{number}]", item)
     else:
-        (NOISE_FUNCTION if NOISE_FUNCTION.takes(value) else VARIANCE_IN_FILES).verify(name, value, place)
+        (noise_function if noise_function.takes(value) else variance_in_files).verify(name, value, place)
 
 
-VARIANCE = Check(
-    f"{VARIANCE_IN_FILES.allowed}; or a function of one point x [d], or a list of one for each output",
-    lambda value: VARIANCE_IN_FILES.takes(value) or NOISE_FUNCTION.takes(value),
+variance_or_function = Check(
+    f"{variance_in_files.allowed}; or a function of one point x [d], or a list of one for each output",
+    lambda value: variance_in_files.takes(value) or noise_function.takes(value),
     _verify_variance,
 )
 
@@ -87,12 +85,12 @@ def _verify_data(name: str, value: Any, place: Place) -> None:
     for part, given, ranks in zip(("points", "values"), value, ((2,), (1, 2)), strict=True):
         table = checks.numbers(f"{name}: {part}", given)
         if table.ndim not in ranks or not table.size:
-            raise checks.InvalidArgument(f"{name}: must be {DATA.allowed}, got {part} of shape {list(table.shape)}")
+            raise checks.InvalidArgument(f"{name}: must be {points_and_values.allowed}, got {part} of shape {list(table.shape)}")
         checks.finite(f"{name}: {part}", table)
 
 
 # A model is fitted to these data.
-DATA = Check(
+points_and_values = Check(
     "two arrays, points [n, d] and values [n] or [n, 1 + m], of finite numbers",
     lambda value: isinstance(value, tuple | list) and len(value) == 2,
     _verify_data,
@@ -128,7 +126,7 @@ def surrogate(
     domain: Domain,
     kernel: Kernel | Sequence[Kernel],
     *,
-    noise_variance: Annotated[Variance, VARIANCE],
+    noise_variance: Annotated[Variance, variance_or_function],
     outputs: Annotated[int, whole(1, 1000)] = 2,
     prior_mean: Annotated[float | Sequence[float], finite_numbers, per_output] = 0.0,
     form: Annotated[str, choice(*FORM_NAMES)] = "auto",
@@ -136,7 +134,7 @@ def surrogate(
     rank: Annotated[int, whole(1)] | None = None,
     horizon: Annotated[int, whole(1)] | None = None,
     precision: Annotated[str, choice(*PRECISIONS)] = "auto",
-    fit_to: Annotated[tuple[Numbers, Numbers], DATA] | None = None,
+    fit_to: Annotated[tuple[Numbers, Numbers], points_and_values] | None = None,
 ) -> Surrogate:
     """Return a GP model of functions on ``domain``.
 
@@ -174,7 +172,7 @@ def surrogate(
     checks.check_not_forked()
     if isinstance(domain, Box):
         asked = {"form": form, "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
-        return _of_box(domain, kernel, noise_variance, prior_mean, outputs, horizon or HORIZON_IF_UNKNOWN, asked)
+        return _of_box(domain, kernel, noise_variance, prior_mean, outputs, horizon or rules.ROUNDING_LIMITS.unknown_horizon, asked)
     given = OutputKernels.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to)
 
     # The second pass below often needs the same forms.
@@ -188,13 +186,13 @@ def surrogate(
         return tuple(built)
 
     variances = [float(np.max(prior_variance(own, domain.points))) for own in given.members]
-    facts, rounds = (variances, rules.least_variances(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
+    facts, rounds = (variances, rules.least_variances(given.noise), given.means), horizon or rules.ROUNDING_LIMITS.unknown_horizon
     rules.check_float64_suffices(*facts, rounds)
     # The cheapest form is known once it is built, and rows need float64 sooner than features do.
     for refreshable in (form != "rows", False):
         need = rules.needed(*facts, rounds, refreshable=refreshable)
         chosen = chosen_precision(precision, need)
-        usual = need.tolerance if chosen == "float32" else SHARE_LEFT_OUT[np.dtype(np.float64)]
+        usual = need.tolerance if chosen == "float32" else rules.ROUNDING_LIMITS.share_left_out[1]
         with arithmetic([chosen]):
             forms = factorised(usual if tolerance is None else tolerance, float_dtype() == np.float64)
         if chosen == "float64" or need.refresh == 0 or all(built.name != "rows" for built in forms):
@@ -237,7 +235,7 @@ def _of_box(
     forms: Sequence[Pool | BoxFeatures] = [Pool(kernel=own, candidates=cube.points) for own in given.members]
     if form == "features":
         # Features with a smaller share would be rounding, divided by the root of that share.
-        least = SHARE_LEFT_OUT[np.dtype(chosen)]
+        least = rules.ROUNDING_LIMITS.share_left_out[chosen == "float64"]
         allowed = least if tolerance is None else tolerance
         features = box_features(given.members, np.asarray(cube.points), max(allowed, least), rank)
         for own in features:
@@ -263,7 +261,7 @@ def _cost(form: Built, size: int, horizon: int) -> float:
 
 def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: int | None, horizon: int | None) -> Built:
     """Return the given form, or for ``"auto"`` the cheapest within the tolerance."""
-    size, most, rounds = domain.size, domain.size if rank is None else rank, horizon or HORIZON_IF_UNKNOWN
+    size, most, rounds = domain.size, domain.size if rank is None else rank, horizon or rules.ROUNDING_LIMITS.unknown_horizon
     candidates: list[Built] = [] if form in ("features", "product") else [row_cache(kernel, domain, tolerance, horizon or size)]
     product = None if form in ("features", "rows") else product_features(kernel, domain, tolerance, most, asked=form == "product")
     if product is not None and (form == "product" or float(product.residual) <= tolerance):

@@ -39,9 +39,6 @@ HIGHEST_PRECISION = jax.lax.Precision.HIGHEST
 matmul = partial(jnp.matmul, precision=HIGHEST_PRECISION)
 S = TypeVar("S")
 
-# Three copies are in memory: of features, as computed, rotated and squared; of a kernel matrix, with its eigenvectors and the workspace.
-COPIES = 3
-
 
 @dataclasses.dataclass(frozen=True)
 class FactorisationEffort:
@@ -53,6 +50,7 @@ class FactorisationEffort:
       checked_work: points times squared columns above which a factorisation is checked on the way.
       first_check: columns at the first check, enough to have reached the corners of a domain.
       growth_limit: multiple of the allowed rank that the extrapolated rank may have at the first check.
+      copies: copies in memory of features, as computed, rotated and squared, and of a kernel matrix with eigenvectors and workspace.
     """
 
     max_work: float = 2e10
@@ -60,6 +58,7 @@ class FactorisationEffort:
     checked_work: float = 1e8
     first_check: int = 128
     growth_limit: float = 4.0
+    copies: int = 3
 
 
 EFFORT = FactorisationEffort()
@@ -344,7 +343,7 @@ def determined(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
 def rotated(kernel: Kernel, points: Table, tolerance: float, most: int, look: Look | None = None) -> tuple[np.ndarray, float]:
     """Return features ``Phi [M, r]`` of decreasing norm, and their relative residual."""
     # Only as many columns are computed as fit into memory beside their rotation and its squares.
-    most = min(most, max(host_memory() // (COPIES * 8 * len(points)), 1))
+    most = min(most, max(host_memory() // (EFFORT.copies * 8 * len(points)), 1))
     # The basis is a hundred times more accurate than asked, so that the rotation, not the pivot order, decides the rank.
     basis, _, reached = pivots(kernel, points, tolerance / 100, most, look)
     # No rotation leaves out less than the whole basis does.
@@ -367,7 +366,7 @@ def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, 
 
     def look(columns: float) -> None:
         words, remedy = f"the {columns:,.0f} features or more that 'features' needs on {domain.size:,} points", "or a smoother kernel"
-        check_fits("form", int(COPIES * 8 * columns * domain.size), words, f"use form='rows' with horizon=, fewer points, {remedy}")
+        check_fits("form", int(EFFORT.copies * 8 * columns * domain.size), words, f"use form='rows' with horizon=, fewer points, {remedy}")
 
     phi, residual = rotated(kernel, domain.points, tolerance, min(most, domain.size), look if asked else None)
     variance = prior_variance(kernel, domain.points)
@@ -383,7 +382,7 @@ def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int
     if parts is None or not domain.axes:
         return None
     largest = max(domain.grid_shape)
-    needed = COPIES * 8 * largest**2
+    needed = EFFORT.copies * 8 * largest**2
     if asked:
         words = f"the eigenvectors of an axis of {largest:,} points that 'product' needs"
         check_fits("form", needed, words, "use form='rows' with horizon=, or fewer points")

@@ -27,10 +27,6 @@ __all__ = ["PRECISIONS", "arithmetic"]
 
 #: Values of ``precision``; "auto" chooses by noise, rounds and kernel.
 PRECISIONS = ("auto", "float32", "float64")
-HORIZON_IF_UNKNOWN = 1000
-
-# Features may leave out at most this share of prior variance, below the rounding of a long run.
-SHARE_LEFT_OUT = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-13}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +39,8 @@ class RoundingLimits:
       refresh_ratio: rounds between refreshes times prior variance / noise variance (deviation within 3%).
       min_period, max_period: rounds between refreshes. A shorter period costs more than float64, a longer period saves no time.
       standstill: sqrt(noise / prior variance) / horizon^(3/2) below which a factor stops changing (deviation off by 6% there).
+      share_left_out: share of prior variance that features may leave out, below the rounding of a long run, in float32 and in float64.
+      unknown_horizon: rounds of a model whose horizon is not given.
       value_rounding: largest rounding of a value that the noise hides, in noise deviations (mean off by 0.08 deviations there).
     """
 
@@ -53,6 +51,8 @@ class RoundingLimits:
     max_period: int = 64
     standstill: float = 4e-8
     value_rounding: float = 0.008
+    share_left_out: tuple[float, float] = (1e-6, 1e-13)
+    unknown_horizon: int = 1000
 
 
 ROUNDING_LIMITS = RoundingLimits()
@@ -83,7 +83,7 @@ def needed(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers
     """
     noises, mean = np.asarray(noise_variance, np.float64), _largest_magnitude(prior_mean)
     ratio = float(np.max(np.asarray(prior_variance, np.float64) / noises))
-    tolerance, least = SHARE_LEFT_OUT[np.dtype(np.float32)], 1 / (ratio * horizon)
+    tolerance, least = ROUNDING_LIMITS.share_left_out[0], 1 / (ratio * horizon)
     if ratio * horizon > ROUNDING_LIMITS.unrefreshed_ratio:
         tolerance = min(tolerance, ROUNDING_LIMITS.share_of_least_variance / (ratio * horizon))
     if float(np.finfo(np.float32).eps) * mean > ROUNDING_LIMITS.value_rounding * float(np.sqrt(np.min(noises))):
@@ -114,7 +114,7 @@ def check_float64_suffices(prior_variance: Numbers, noise_variance: Numbers, pri
             " the values"
         )
     # At this noise variance means were off by 0.1 deviations.
-    below = _largest_magnitude(prior_variance) * horizon * SHARE_LEFT_OUT[np.dtype(np.float64)]
+    below = _largest_magnitude(prior_variance) * horizon * ROUNDING_LIMITS.share_left_out[1]
     if (lowest := float(np.min(noise_variance))) < below:
         words = f"below {below:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got {lowest:.3g}"
         warn(f"noise_variance: {words}")

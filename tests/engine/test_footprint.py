@@ -16,7 +16,7 @@ from jaxbandit.host import memory
 from jaxbandit.host.memory import tree_bytes
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.study import Run, Study, run_study
-from jaxbandit.study.plan import ACCELERATOR, CORE, seconds_of_batch
+from jaxbandit.study.plan import Machine, seconds_of_batch
 
 Device = namedtuple("Device", "platform")
 
@@ -52,10 +52,10 @@ def test_an_accelerator_runs_as_many_trials_side_by_side_as_fit(cell: Cell, monk
 def test_launches_are_counted_once_for_all_trials_of_a_batch() -> None:
     """Ten thousand trials share their launches on an accelerator."""
     gpu, cpu = [Device("gpu")], [Device("cpu")]
-    assert seconds_of_batch(100, 1000, 1, gpu) == seconds_of_batch(100, 1000, 10_000, gpu) == 1000 * ACCELERATOR.round_seconds
+    assert seconds_of_batch(100, 1000, 1, gpu) == seconds_of_batch(100, 1000, 10_000, gpu) == 1000 * Machine.of(gpu).round_seconds
     assert seconds_of_batch(585_000, 1000, 10_000, gpu) == pytest.approx(5.85)
     assert seconds_of_batch(585_000, 1000, 10_000, gpu * 2) == pytest.approx(5.85 / 2)
-    assert seconds_of_batch(100, 1000, 10_000, cpu) == pytest.approx(1e7 * CORE.round_seconds)
+    assert seconds_of_batch(100, 1000, 10_000, cpu) == pytest.approx(1e7 * Machine.of(cpu).round_seconds)
 
 
 def simulated(shape: int) -> object:

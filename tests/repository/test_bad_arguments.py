@@ -19,7 +19,7 @@ import jaxbandit
 from jaxbandit import InvalidArgument, kernels, problems, simulate
 from jaxbandit.core import fields
 from jaxbandit.core.declare import parameters
-from jaxbandit.core.fields import TRIALS
+from jaxbandit.core.fields import trial_numbers
 from jaxbandit.host import figures
 from jaxbandit.session.axes import Axis
 from jaxbandit.session.views import Reading
@@ -258,9 +258,9 @@ def test_a_count_that_no_memory_holds_is_refused_at_once(what: str) -> None:
 def test_short_ranges_are_lists() -> None:
     assert jaxbandit.InitialDesign(indices=range(3)).count == 3
     assert jaxbandit.domains.product([range(3)]).size == 3 and np.shape(Axis(name="a", values=range(3)).values) == (3,)
-    TRIALS("trials", range(5, 2, -1))
+    trial_numbers("trials", range(5, 2, -1))
     with pytest.raises(InvalidArgument, match=r"^trials: .* is empty"):
-        TRIALS("trials", range(0))
+        trial_numbers("trials", range(0))
 
 
 def test_checks_pass_over_tracers() -> None:

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from jaxbandit.kernels import Matern32, Matern52, Scale
 from jaxbandit.session import Axis, Model, Session, SessionError
-from jaxbandit.session.mistakes import FACTORS, NAMED, PLAIN, SHAPE, Column, exchanged, logarithmic, misstated, of_stated, wrong_unit
+from jaxbandit.session.mistakes import FACTORS, NAMED, SHAPE, Column, exchanged, logarithmic, misstated, of_stated, unchanged, wrong_unit
 from tests.oracles.gaussian_process import matern32, matern52
 
 AXES = [Axis.between("a", 0, 1), Axis.between("b", 0, 10)]
@@ -71,7 +71,7 @@ def test_left_out_values_are_predicted_as_by_a_refit_to_the_others() -> None:
         assert found.inside[name] == pytest.approx(shares)
 
 
-def column_of(values: np.ndarray, location: float | None, transforms: Any = (PLAIN,)) -> tuple[Column, list[np.ndarray]]:
+def column_of(values: np.ndarray, location: float | None, transforms: Any = (unchanged,)) -> tuple[Column, list[np.ndarray]]:
     """Return a column with two weighted models, and its covariances."""
     points = np.linspace(0, 1, len(values))[:, None]
     models = [(Scale(kernel=Matern52(length_scale=0.4), variance=2.0), 0.1, 0.25), (Matern32(length_scale=0.8), 0.02, 0.75)]
@@ -153,7 +153,7 @@ def test_evidence_of_a_drift_is_that_of_a_linear_term(location: float | None) ->
 
 
 def test_a_transform_has_the_density_of_what_it_makes_of_values() -> None:
-    column, covariances = column_of(VALUES, 0.7, (PLAIN, logarithmic(1.0)))
+    column, covariances = column_of(VALUES, 0.7, (unchanged, logarithmic(1.0)))
     logs = [log_density(VALUES, covariances, 0.7), log_density(np.log(VALUES), covariances, 0.7) - np.sum(np.log(VALUES))]
     assert column.healthy() == pytest.approx(logsumexp(logs) - np.log(2), abs=1e-8)
     table = column.changed(-VALUES)

@@ -26,9 +26,7 @@ from jaxbandit.report.session import write_session_report
 from jaxbandit.session import Axis, Session
 from jaxbandit.session.journal import (
     APPLICATION,
-    HEAD,
     JOURNAL,
-    LOCK,
     SCHEMA,
     CannotRecord,
     DamagedSession,
@@ -207,10 +205,10 @@ def test_a_session_is_not_begun_twice(journal: Journal, tmp_path: Path) -> None:
         create_journal(tmp_path / "file", SPECIFICATION)
     with pytest.raises(SessionError, match="holds no session"):
         open_journal(tmp_path)
-    (journal.directory / LOCK).unlink(missing_ok=True)
-    (journal.directory / LOCK).mkdir()
+    (journal.directory / "session.lock").unlink(missing_ok=True)
+    (journal.directory / "session.lock").mkdir()
     again = open_journal(journal.directory)
-    with pytest.raises(SessionError, match=rf"cannot open .*{LOCK}, by which a call holds the session"), again.claim():
+    with pytest.raises(SessionError, match=r"cannot open .*session.lock, by which a call holds the session"), again.claim():
         pass
     again.close()
 
@@ -246,7 +244,7 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_journal(tmp_path: Path) -> None
             create_journal(directory, SPECIFICATION).close()
         except CannotRecord:
             refused += 1
-            assert {file.name for file in directory.iterdir()} <= {LOCK}
+            assert {file.name for file in directory.iterdir()} <= {"session.lock"}
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         if refused and not (directory / JOURNAL).exists():
@@ -373,7 +371,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with contextlib.closing(create_journal(live, {"horizon": 12})) as journal:
         filled(journal, EVENTS - 1)
         shutil.copytree(live, left)
-    assert {file.name for file in left.iterdir()} == {JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm", HEAD, "session.lock"}
+    assert {file.name for file in left.iterdir()} == {JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm", "session.head", "session.lock"}
     with contextlib.closing(open_journal(shutil.copytree(left, left.with_name("whole")))) as journal:
         assert len(journal.events) == EVENTS
     return left
@@ -474,7 +472,7 @@ def test_another_journal_of_as_many_events_is_noticed(closed: Path, tmp_path: Pa
 
 def test_a_journal_of_an_earlier_version_is_opened_and_guarded_from_then_on(closed: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(closed, tmp_path / "session")
-    (folder / HEAD).unlink()
+    (folder / "session.head").unlink()
     with contextlib.closing(open_journal(folder)) as journal:
         assert len(journal.events) == EVENTS
         filled(journal, 1)
@@ -490,7 +488,7 @@ def test_what_is_left_of_a_damaged_journal_is_gone_on_with(killed: Path, tmp_pat
     with pytest.raises(DamagedSession, match=r"python -m jaxbandit session salvage"):
         open_journal(folder)
     kept, aside = salvage_journal(folder)
-    assert 0 < kept < EVENTS and aside == folder / "damaged-1" and {JOURNAL, HEAD} <= {file.name for file in aside.iterdir()}
+    assert 0 < kept < EVENTS and aside == folder / "damaged-1" and {JOURNAL, "session.head"} <= {file.name for file in aside.iterdir()}
     with contextlib.closing(open_journal(folder)) as journal:
         assert len(journal.events) == kept
         filled(journal, 1)
@@ -525,15 +523,15 @@ def test_a_head_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyte
     from jaxbandit.session.journal import CannotRecord
 
     with contextlib.closing(create_journal(tmp_path, {"horizon": 12})) as journal:
-        (tmp_path / HEAD).unlink()
-        (tmp_path / HEAD).mkdir()
+        (tmp_path / "session.head").unlink()
+        (tmp_path / "session.head").mkdir()
         with pytest.raises(SessionError, match=r"cannot read .*session.head"), journal.claim():
             pass
-        (tmp_path / HEAD).rmdir()
+        (tmp_path / "session.head").rmdir()
         with journal.claim(), pytest.raises(CannotRecord, match="the event has happened, and its loss would not be noticed"):
-            (tmp_path / HEAD).mkdir()
+            (tmp_path / "session.head").mkdir()
             journal.append("told", BODY)
-        (tmp_path / HEAD).rmdir()
+        (tmp_path / "session.head").rmdir()
         with journal.claim():
             assert len(journal.events) == 2
 

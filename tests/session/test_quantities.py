@@ -19,7 +19,7 @@ from jaxbandit.host.figures import Ground, figure_of, logarithmic_ticks
 from jaxbandit.report.session import session_page
 from jaxbandit.session import Model, Session
 from jaxbandit.session.axes import Axis, Space
-from jaxbandit.session.figures import NEAR, SLICE, belief_figure, nearness
+from jaxbandit.session.figures import NEAR, belief_figure, nearness
 from jaxbandit.session.quantities import Constraint, Objective, Outputs, Standard, is_arithmetic, told_values
 from jaxbandit.session.specification import read_toml
 
@@ -304,7 +304,7 @@ def test_ticks_of_logarithmic_axes_can_be_read(case: str) -> None:
     values, ticks = SCALES[case]
     np.testing.assert_allclose(logarithmic_ticks(values), ticks)
     space = Space.of([Axis("rate", tuple(values.tolist()), "logarithmic")])
-    figure, [[axis]] = figure_of(1, 1, SLICE)
+    figure, [[axis]] = figure_of(1, 1, (3.2, 2.7))
     axis.plot(values, values)
     Ground(space.domain, values[:, None], ("rate",), (0,)).dress(axis, 0)
     figure.draw_without_rendering()

@@ -17,9 +17,9 @@ from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine.arguments import Delays
 from jaxbandit.engine.cell import Cell
 from jaxbandit.rules.estimators import Bounds
-from jaxbandit.session import Axis, Model, Session, specification
+from jaxbandit.session import Axis, Model, Session
 from jaxbandit.session.learner import Course, PendingRound
-from jaxbandit.session.specification import UnknownDelay
+from jaxbandit.session.specification import Specification, UnknownDelay
 from jaxbandit.surrogates.rows import RowCache
 from tests.support import conformance, panel
 from tests.support.algorithms import ALGORITHMS, REPRESENTATIVES, TABLES
@@ -279,8 +279,8 @@ def form_of(session: Session) -> Any:
 def test_rows_whose_room_grows_choose_what_features_choose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with create(tmp_path / "features", model=dataclasses.replace(ROUGH, form="features")) as session:
         wanted = played(session, 12)
-    monkeypatch.setattr(specification, "MANY_POINTS", 0)
-    monkeypatch.setattr(specification, "FIRST_ROOM", 4)
+    monkeypatch.setattr(Specification, "max_feature_points", 0)
+    monkeypatch.setattr(Specification, "first_room", 4)
     with create(tmp_path / "rows", model=ROUGH) as session:
         assert session._state.room == 4 and isinstance(form_of(session), RowCache)
         assert played(session, 4) == wanted[:4] and session._state.room == 8
@@ -292,7 +292,7 @@ def test_rows_whose_room_grows_choose_what_features_choose(tmp_path: Path, monke
 
 
 def test_a_model_that_is_drawn_from_keeps_its_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specification, "MANY_POINTS", 0)
+    monkeypatch.setattr(Specification, "max_feature_points", 0)
     drawing = jaxbandit.Rpol(estimator=jaxbandit.estimators.Thompson())
     with create(tmp_path, drawing, model=ROUGH) as session:
         session.tell(session.ask(), {"loss": 0.1})

@@ -10,7 +10,7 @@ import pytest
 import jaxbandit
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.cell import Cell
-from jaxbandit.fused.plan import WORTHWHILE_TRIAL_ROUNDS, FusedKernel
+from jaxbandit.fused.plan import FusedKernel
 from jaxbandit.study import Run, Study, from_table, make_plan, run_study
 
 TABLE: dict[str, Any] = {
@@ -68,15 +68,15 @@ def kernel_of(fused: Any, algorithm: Any, rounds: int, device: Any) -> FusedKern
 @pytest.mark.parametrize(
     ("kind", "platform", "trial_rounds", "words"),
     [
-        ("NVIDIA H100 80GB HBM3", "gpu", WORTHWHILE_TRIAL_ROUNDS, None),
+        ("NVIDIA H100 80GB HBM3", "gpu", 20_000_000, None),
         (
             "NVIDIA H100 80GB HBM3",
             "gpu",
-            WORTHWHILE_TRIAL_ROUNDS - 1,
+            20_000_000 - 1,
             "from 20,000,000 trial-rounds on, for which compiling it pays; these are 19,999,999",
         ),
-        ("NVIDIA A100-SXM4-40GB", "gpu", WORTHWHILE_TRIAL_ROUNDS, "only on devices on which it was measured to be faster: NVIDIA H100"),
-        ("TPU v5 lite", "tpu", WORTHWHILE_TRIAL_ROUNDS, "measured to be faster"),
+        ("NVIDIA A100-SXM4-40GB", "gpu", 20_000_000, "only on devices on which it was measured to be faster: NVIDIA H100"),
+        ("TPU v5 lite", "tpu", 20_000_000, "measured to be faster"),
     ],
 )
 def test_a_kernel_plays_long_runs_by_itself_where_it_is_known_to_be_faster(
@@ -97,7 +97,7 @@ def test_no_kernel_plays_by_itself_what_may_be_differentiated() -> None:
 
     def width(width: jax.Array) -> jax.Array:
         algorithm = jaxbandit.replace(run.algorithm, estimator=jaxbandit.estimators.Bounds(reward_width=width))
-        found.extend(kernel_of(fused, algorithm, WORTHWHILE_TRIAL_ROUNDS, device) for fused in ("auto", True))
+        found.extend(kernel_of(fused, algorithm, 20_000_000, device) for fused in ("auto", True))
         return width
 
     jax.grad(width)(1.0)

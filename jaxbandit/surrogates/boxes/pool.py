@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +31,22 @@ P = TypeVar("P", bound="OwnPoints")
 # An observation adds these rows to the tables of the same names.
 NewRows: TypeAlias = dict[str, Array]
 
-# Room grows by this number of observations. XLA sums by windows of 32 and multiplies by panels of 64, so that it changes no bit.
-ROOM_STEP = 64
-# The covariances of this number of observations with many points are computed at once.
-OBSERVATIONS_PER_BLOCK = 16
-# Loops sum draws from this number of points on.
-MIN_LOOPED_POINTS = 512
+
+class BlockSizes(NamedTuple):
+    """Sizes of the parts of a computation.
+
+    Attributes:
+      room: observations by which room grows. XLA sums by windows of 32 and multiplies by panels of 64, so that it changes no bit.
+      observations: observations whose covariances with many points are computed at once.
+      looped_points: points from which on loops sum draws.
+    """
+
+    room: int = 64
+    observations: int = 16
+    looped_points: int = 512
+
+
+SIZES = BlockSizes()
 
 
 @pytree
@@ -200,10 +210,10 @@ class Pool(BoxForm[PoolState]):
         """Return ``weights . v [n]`` at ``points``, faster than by :meth:`weights_at`."""
         # Fewer products are also less exact.
         weights = matmul(weights, state.inverse)
-        if len(points) < MIN_LOOPED_POINTS:
+        if len(points) < SIZES.looped_points:
             shift: Array = matmul(self.kernel(points, state.observed), weights)
             return shift
-        unrolled, more = 4, -self.room % OBSERVATIONS_PER_BLOCK
+        unrolled, more = 4, -self.room % SIZES.observations
         observed, weights = jnp.pad(state.observed, ((0, more), (0, 0))), jnp.pad(weights, (0, more))
         count, start = in_step(state.count), jnp.zeros(len(points), weights.dtype)
 
@@ -214,8 +224,8 @@ class Pool(BoxForm[PoolState]):
             first, own = some
             return jax.lax.cond(first < count, lambda: jax.lax.scan(one, total, own, unroll=unrolled)[0], lambda: total), None
 
-        firsts = jnp.arange(0, self.room, OBSERVATIONS_PER_BLOCK, dtype=jnp.int32)
-        blocks = (firsts, (observed.reshape(len(firsts), OBSERVATIONS_PER_BLOCK, -1), weights.reshape(-1, OBSERVATIONS_PER_BLOCK)))
+        firsts = jnp.arange(0, self.room, SIZES.observations, dtype=jnp.int32)
+        blocks = (firsts, (observed.reshape(len(firsts), SIZES.observations, -1), weights.reshape(-1, SIZES.observations)))
         shift = jax.lax.scan(add, start, blocks)[0]
         return shift
 
@@ -247,7 +257,7 @@ class Pool(BoxForm[PoolState]):
 
     def _rows(self, inverse: Array, state: PoolState) -> Array:
         """Return ``inverse K(X, points)`` of a lower triangle ``inverse``, by blocks."""
-        size = OBSERVATIONS_PER_BLOCK
+        size = SIZES.observations
         blocks = -(-self.room // size)
         more = blocks * size - self.room
         inverse, observed = jnp.pad(inverse, ((0, more), (0, more))), jnp.pad(state.observed, ((0, more), (0, 0)))
@@ -317,8 +327,8 @@ def _leading(rows: Array, matrix: Array, count: Array) -> Array:
     def multiplied(used: int) -> Array:
         return jnp.pad(matmul(rows[:, :used], matrix[:used, :used]), ((0, 0), (0, size - used)))
 
-    sizes = [*range(ROOM_STEP, size, ROOM_STEP), size]
-    multiple: Array = jax.lax.switch((count - 1) // ROOM_STEP, [functools.partial(multiplied, used) for used in sizes])
+    sizes = [*range(SIZES.room, size, SIZES.room), size]
+    multiple: Array = jax.lax.switch((count - 1) // SIZES.room, [functools.partial(multiplied, used) for used in sizes])
     return multiple
 
 
@@ -356,7 +366,7 @@ def prior_draw(kernel: Kernel, key: Key, dimension: int, dtype: np.dtype) -> jax
 
 def _waves(frequencies: Array, phases: Array, sizes: Array, points: Array) -> Array:
     """Return sums of cosines ``[n]`` at ``points [n, d]``."""
-    if len(points) < MIN_LOOPED_POINTS:
+    if len(points) < SIZES.looped_points:
         return matmul(_cosine(matmul(points, frequencies.T) + phases[None]), sizes)
     # At many points a few cosines at a time stay in registers.
     axes, at_once = [points[:, k] for k in range(points.shape[1])], 8

@@ -17,8 +17,8 @@ from jaxbandit.kernels import Kernel, Scale
 from jaxbandit.surrogates.alike import of
 from jaxbandit.surrogates.boxes.pool import Pool, PoolState, added
 from jaxbandit.surrogates.boxes.posterior import BoxSurrogate
-from jaxbandit.surrogates.evidence.density import MEAN, SIDES, Collapsed
-from jaxbandit.surrogates.evidence.fitting import AT_BOUND
+from jaxbandit.surrogates.evidence.density import LEARNED, Collapsed
+from jaxbandit.surrogates.evidence.fitting import SEARCHES
 from jaxbandit.surrogates.evidence.ranges import length_scales, with_length_scale
 from jaxbandit.surrogates.evidence.refitted import HyperParameters, Refits, RefittedPosterior, hyper_parameters_of
 
@@ -37,7 +37,7 @@ class BoxPosterior(RefittedPosterior):
 class RefittedBox(Refits):
     """Model of a box that :class:`jaxbandit.Refitted` refits.
 
-    Each fit is to values less their mean, in units of their standard deviation, with a constant of prior variance ``MEAN`` beside the
+    Each fit is to values less their mean, in units of their standard deviation, with a constant of prior variance 1 beside the
     kernel. The prior mean of the belief becomes the expectation of the constant. Values have weight by their information: many points close
     to each other have the weight of one point, and do not move the mean elsewhere to their common value.
 
@@ -123,7 +123,7 @@ class RefittedBox(Refits):
         def conditioned(form: Pool, state: PoolState, noise: Array, values: Array, seen: Array, unit: Array) -> tuple[Any, ...]:
             anew, (white, one), gain = form.conditioned(state, noise, jnp.stack([values, seen]))
             # The constant c ~ N(0, s) beside K has expectation 1^T K^-1 y / (1^T K^-1 1 + 1 / s) (Rasmussen and Williams 2006, eq. 2.41).
-            constant = jnp.sum(one * white) / (jnp.sum(one * one) + 1 / (MEAN * unit))
+            constant = jnp.sum(one * white) / (jnp.sum(one * one) + 1 / (LEARNED.mean * unit))
             weights = white - constant * one
             return anew, (weights, constant, gain, form.expand(anew, weights), form.spread(anew))
 
@@ -144,13 +144,13 @@ class RefittedBox(Refits):
         slots = jnp.arange(min(self.points, max(self.box.room, 64)), dtype=jnp.int32)
         which = jnp.where(state.count > len(slots), slots * state.count // len(slots), slots)
         counts = (which < state.count).astype(self.dtype)
-        within, constant = jnp.zeros((1,), self.dtype), jnp.asarray(MEAN, self.dtype)
+        within, constant = jnp.zeros((1,), self.dtype), jnp.asarray(LEARNED.mean, self.dtype)
         return Collapsed(points=state.observed[which], counts=counts, means=values[which][None], within=within, constant=constant)
 
     def _fit(self, data: Collapsed, kernel: Scale, noise_variance: Array) -> tuple[HyperParameters, Array]:
         """Fit standardised values, and return also whether a length-scale is the least."""
         found = hyper_parameters_of(self.best(kernel, noise_variance, data, 1.0, {}))
-        return found, jnp.any(found.length_scale <= SIDES[0] * math.exp(AT_BOUND))
+        return found, jnp.any(found.length_scale <= LEARNED.sides[0] * math.exp(SEARCHES.at_bound))
 
     def place(self, posterior: BoxPosterior, point: Array) -> tuple[Array, BoxPosterior]:
         """Return the index of ``point [d]``, and the posterior with it."""

@@ -6,6 +6,7 @@ block each other forever on a CPU.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
 from jaxbandit.surrogates.precision import in_step
 
 NOISE = "noise_variance"
-POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
+rows_of_points = finite_numbers.of(exactly(None, None, words="one row per point"))
 
 
 @pytree
@@ -130,7 +131,7 @@ def collapse(points: np.ndarray, values: np.ndarray) -> Collapsed:
 @checked
 def log_evidence(
     kernel: Kernel,
-    points: Annotated[ArrayLike, POINTS],
+    points: Annotated[ArrayLike, rows_of_points],
     values: Annotated[ArrayLike, finite_numbers, vector("one value per point")],
     noise_variance: Annotated[Scalar, positive],
 ) -> Array:
@@ -313,10 +314,26 @@ class Prior(Declared):
 # leave more trials in a lower basin. Noise may be absent or larger than the signal, but little noise is likelier, because a wider prior
 # explains a few values of a flat region by noise alone, and then the algorithm samples only corners of the box.
 LEARNING = Prior(length_scale=LogNormal(median=0.4, spread=0.7), noise_variance=LogNormal(median=1e-4, spread=2.0), scale=1.0)
-# Prior variance of the constant mean of the values, in units of their variance.
-MEAN = 1.0
-# Fits keep length-scales, in units of the sides, and noise variances within these ranges; further searches start at these pairs.
-SIDES, NOISES, STARTS = (0.005, 100.0), (1e-7, 10.0), ((0.3, 1e-4), (1.0, 1e-3), (1.0, 1e-1))
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningRules:
+    """Limits of fits to the values of a run, in units of their variance.
+
+    Attributes:
+      mean: prior variance of the constant mean.
+      sides: least and largest length-scale, in units of the sides.
+      noises: least and largest noise variance.
+      starts: length-scale, in units of the sides, and noise variance at which further searches start.
+    """
+
+    mean: float = 1.0
+    sides: tuple[float, float] = (0.005, 100.0)
+    noises: tuple[float, float] = (1e-7, 10.0)
+    starts: tuple[tuple[float, float], ...] = ((0.3, 1e-4), (1.0, 1e-3), (1.0, 1e-1))
+
+
+LEARNED = LearningRules()
 
 
 def learned(names: Sequence[str], side: Scalar = 1.0) -> tuple[dict[str, tuple[Any, Any]], list[dict[str, Any]]]:
@@ -327,8 +344,8 @@ def learned(names: Sequence[str], side: Scalar = 1.0) -> tuple[dict[str, tuple[A
     ``names`` are the paths of the hyper-parameters.
     """
     lengths = [name for name in names if name.endswith("length_scale")]
-    bounds = dict.fromkeys(lengths, (SIDES[0] * side, SIDES[1] * side)) | {NOISE: NOISES}
-    return bounds, [dict.fromkeys(lengths, share * side) | {NOISE: noise} for share, noise in STARTS]
+    bounds = dict.fromkeys(lengths, (LEARNED.sides[0] * side, LEARNED.sides[1] * side)) | {NOISE: LEARNED.noises}
+    return bounds, [dict.fromkeys(lengths, share * side) | {NOISE: noise} for share, noise in LEARNED.starts]
 
 
 def hyper_parameters(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, str, Table, tuple[int, ...]]]:

@@ -27,10 +27,22 @@ Span: TypeAlias = Annotated[Scalar, between(1, float("inf"), open_high=True, hos
 Starts: TypeAlias = Annotated[int, whole(1, 10_000)]
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 
-# Places compared as start of a search, and distances of logarithms: from a bound that is reached, and of starts from the first.
-COMPARED = 4
-AT_BOUND = 1e-3
-AWAY = float(np.log(10.0))
+
+class SearchRules(NamedTuple):
+    """Rules of every search, in logarithms of the hyper-parameters.
+
+    Attributes:
+      compared: places compared as start of a search.
+      at_bound: distance from a bound within which it counts as reached.
+      away: largest distance of starts from the first.
+    """
+
+    compared: int = 4
+    at_bound: float = 1e-3
+    away: float = float(np.log(10.0))
+
+
+SEARCHES = SearchRules()
 
 
 @pytree
@@ -213,9 +225,9 @@ def maximise(
     if len(start):
         groups = start[None, None]  # [searches, C, P]
         if (starts := search.starts) > 1:
-            away = np.random.default_rng(search.seed).uniform(-AWAY, AWAY, (starts * COMPARED, len(start)))
+            away = np.random.default_rng(search.seed).uniform(-SEARCHES.away, SEARCHES.away, (starts * SEARCHES.compared, len(start)))
             away[0] = 0
-            groups = jnp.clip(start[None] + jnp.asarray(away, dtype), low[None], high[None]).reshape(starts, COMPARED, len(start))
+            groups = jnp.clip(start[None] + jnp.asarray(away, dtype), low[None], high[None]).reshape(starts, SEARCHES.compared, len(start))
         others = [jnp.clip(like_leaves(now | dict(start)), low, high) for start in search.further]
         groups = jnp.concatenate([groups, *(jnp.broadcast_to(other, (1, *groups.shape[1:])) for other in others)])
         # Searches end at these promised gains in nats.
@@ -228,7 +240,7 @@ def maximise(
         best: Minimum = jax.tree.map(lambda leaf: leaf[jnp.argmin(reached.value)], reached)
     else:
         best = Minimum(start, loss(start), jnp.ones((), bool))
-    at_bound = (jnp.minimum(best.place - low, high - best.place) < AT_BOUND) & (high - low > 2 * AT_BOUND)
+    at_bound = (jnp.minimum(best.place - low, high - best.place) < SEARCHES.at_bound) & (high - low > 2 * SEARCHES.at_bound)
     fitted, noise = rebuild(best.place)
     return Fit(
         kernel=fitted,

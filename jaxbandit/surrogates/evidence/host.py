@@ -22,11 +22,9 @@ from jaxbandit.core.doors import warn
 from jaxbandit.core.fields import Words, any_shape, finite_numbers, positive
 from jaxbandit.core.pytree import canonicalise, replace
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.evidence.density import NOISE, POINTS, Collapsed, Prior, collapse
+from jaxbandit.surrogates.evidence.density import NOISE, Collapsed, Prior, collapse, rows_of_points
 from jaxbandit.surrogates.evidence.fitting import (
-    AT_BOUND,
-    AWAY,
-    COMPARED,
+    SEARCHES,
     Bounds,
     Fit,
     Seed,
@@ -48,7 +46,7 @@ DRAWS = 16
 @checked
 def fit(
     kernel: K,
-    points: Annotated[Numbers, POINTS],
+    points: Annotated[Numbers, rows_of_points],
     values: Annotated[Numbers, finite_numbers],
     noise_variance: Annotated[float, positive],
     *,
@@ -135,7 +133,11 @@ def best_fit(
     posterior = HyperPosterior(jax.tree.structure(first_kernel), now, tuple(name for name in names if name not in fixed), data, prior)
     low, high = posterior.ends(span, bounds)
     first = np.clip(posterior.place(now), low, high)
-    away = np.random.default_rng(seed).uniform(-AWAY, AWAY, (starts * COMPARED, len(first))) if starts > 1 else np.zeros((1, len(first)))
+    away = (
+        np.random.default_rng(seed).uniform(-SEARCHES.away, SEARCHES.away, (starts * SEARCHES.compared, len(first)))
+        if starts > 1
+        else np.zeros((1, len(first)))
+    )
     away[0] = 0
     groups = [*np.clip(first + away, low, high).reshape(starts, -1, len(first))]
     groups += [np.clip(posterior.place(now | dict(start)), low, high)[None] for start in further]
@@ -144,7 +146,7 @@ def best_fit(
         place, converged = posterior.searched(groups, low, high) if len(first) else (first, True)
         evidence, _, _ = posterior.density(place)
         spread = posterior.standard_errors(place, (place > low) & (place < high)) if errors else np.zeros_like(place)
-    at_bound = (np.minimum(place - low, high - place) < AT_BOUND) & (high - low > 2 * AT_BOUND)
+    at_bound = (np.minimum(place - low, high - place) < SEARCHES.at_bound) & (high - low > 2 * SEARCHES.at_bound)
     fitted, noise = posterior.at(place)
     return Fit(
         kernel=fitted,

@@ -32,19 +32,29 @@ from jaxbandit.host.memory import check_fits
 from jaxbandit.kernels import Kernel, OnAxes, Scale, same
 from jaxbandit.kernels.base import covariance_matrices, parts
 from jaxbandit.surrogates import precision as rules
-from jaxbandit.surrogates.choose import DATA, VARIANCE, OutputKernels, Variance, one_per_output
+from jaxbandit.surrogates.choose import OutputKernels, Variance, one_per_output, points_and_values, variance_or_function
 from jaxbandit.surrogates.features import HIGHEST_PRECISION, ProductFeatures, contract, kept_products, outer, pivots, prior_variance
 from jaxbandit.surrogates.posterior import Surrogate
-from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, arithmetic
+from jaxbandit.surrogates.precision import PRECISIONS, arithmetic
 
 __all__ = ["RangedSurrogate", "ranged"]
 
-# The pivots of an axis may leave out this share of the tolerance. The rest is for dropped products.
-SHARE_OF_PIVOTS = 0.1
-# The sizes of features, and their distance from the polynomials, are measured at this number of length-scales.
-LENGTH_SCALES_TRIED = 9
-# A length-scale may lie outside the range by this share, as after rounding to float32.
-SLACK = 1e-5
+
+class RangeRules(NamedTuple):
+    """Rules for features of a range of length-scales.
+
+    Attributes:
+      share_of_pivots: share of the tolerance that the pivots of an axis may leave out. The rest is for dropped products.
+      tried: number of length-scales at which the sizes of features, and their distance from the polynomials, are measured.
+      slack: share by which a length-scale may lie outside the range, as after rounding to float32.
+    """
+
+    share_of_pivots: float = 0.1
+    tried: int = 9
+    slack: float = 1e-5
+
+
+RANGES = RangeRules()
 
 
 @pytree
@@ -119,7 +129,7 @@ def nystroem_features(
         axes = [_Axis.of(kernel, number, domain, low[number], high[number], tolerance) for number in range(domain.dimension)]
     sizes = outer([np.max([np.max(a * a, axis=0) for a, _ in axis.tried], axis=0) for axis in axes])
     # The residual is measured at combinations of the ends and the middle of each range, if there are few enough.
-    some, max_combinations = [axis.tried[:: (LENGTH_SCALES_TRIED - 1) // 2] for axis in axes], 81
+    some, max_combinations = [axis.tried[:: (RANGES.tried - 1) // 2] for axis in axes], 81
     few = len(some[0]) ** len(some) <= max_combinations
     combinations = list(itertools.product(*some) if few else zip(*(axis.tried for axis in axes), strict=True))
     moved = sum(axis.distance for axis in axes) ** 2
@@ -170,7 +180,7 @@ class _Axis(NamedTuple):
 
         features = functools.cache(_features_on_pivots(part, points, low, tolerance))
         # The places are both ends and irregular numbers between them, multiples of the golden ratio without their whole parts.
-        places = np.sort(np.append(np.modf(np.arange(1, LENGTH_SCALES_TRIED - 1) * 0.5 * (np.sqrt(5) - 1))[0], [0.0, 1.0]))
+        places = np.sort(np.append(np.modf(np.arange(1, RANGES.tried - 1) * 0.5 * (np.sqrt(5) - 1))[0], [0.0, 1.0]))
         scales = low * (high / low) ** places
         tried = [(features(scale), prior_variance(part(scale), points)) for scale in scales]
         deviations = [np.sqrt(float(variance.max())) for _, variance in tried]
@@ -193,7 +203,7 @@ class _Axis(NamedTuple):
             if distance < least:
                 best, least = coefficients, distance
             # More polynomials would follow the rounding.
-            if least <= enough or (least**2 <= SHARE_OF_PIVOTS * tolerance and distance > before / 2):
+            if least <= enough or (least**2 <= RANGES.share_of_pivots * tolerance and distance > before / 2):
                 break
         return cls(best, tried, least)
 
@@ -213,7 +223,7 @@ def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low
         check_fits("domain", int(tables * 8 * columns * len(points)), what, "give fewer points, a larger low= or a smoother kernel")
 
     min_jitter = 1e-14
-    _, chosen, _ = pivots(part(low), points, SHARE_OF_PIVOTS * max(tolerance, min_jitter), len(points), check)
+    _, chosen, _ = pivots(part(low), points, RANGES.share_of_pivots * max(tolerance, min_jitter), len(points), check)
 
     def nystroem(length_scale: float) -> tuple[np.ndarray, np.ndarray]:
         (matrix,) = covariance_matrices([part(length_scale)], [points], [points[chosen]])  # [n, q]
@@ -263,7 +273,9 @@ class RangedSurrogate(Surrogate):
     def factorised(self) -> RangedSurrogate:
         """Return the model with the features of its length-scale and variance."""
         scales = jnp.broadcast_to(jnp.asarray(self.length_scale), (len(self.forms), self.domain.dimension))
-        inside = (scales >= jnp.asarray(self.low)[None] * (1 - SLACK)) & (scales <= jnp.asarray(self.high)[None] * (1 + SLACK))
+        inside = (scales >= jnp.asarray(self.low)[None] * (1 - RANGES.slack)) & (
+            scales <= jnp.asarray(self.high)[None] * (1 + RANGES.slack)
+        )
         variance = jnp.where(jnp.all(inside, axis=1), jnp.asarray(self.variance), jnp.nan)
         return replace(self, forms=tuple(form.at(scales[g], variance[g]) for g, form in enumerate(self.forms)))
 
@@ -306,7 +318,7 @@ class RangedSurrogate(Surrogate):
             )
         if not is_traced(self.length_scale):
             given = checks.numbers(name, self.length_scale)
-            if not np.all((given >= np.asarray(self.low) * (1 - SLACK)) & (given <= np.asarray(self.high) * (1 + SLACK))):
+            if not np.all((given >= np.asarray(self.low) * (1 - RANGES.slack)) & (given <= np.asarray(self.high) * (1 + RANGES.slack))):
                 raise InvalidArgument(
                     f"{name}: must lie between low {short(list(self.low))} and high {short(list(self.high))}, for which the model was"
                     f" built, got {short(self.length_scale)}"
@@ -342,14 +354,14 @@ def ranged(
     *,
     low: Annotated[PerAxis, positive_numbers],
     high: Annotated[PerAxis, positive_numbers, Above("low")],
-    noise_variance: Annotated[Variance, VARIANCE],
+    noise_variance: Annotated[Variance, variance_or_function],
     outputs: Annotated[int, whole(1, 1000)] = 2,
     prior_mean: Annotated[float | Sequence[float], finite_numbers, per_output] = 0.0,
     tolerance: Annotated[float, between(0, 1, open_high=True, host=True)] | None = None,
     rank: Annotated[int, whole(1)] | None = None,
     horizon: Annotated[int, whole(1)] | None = None,
     precision: Annotated[str, choice(*PRECISIONS)] = "auto",
-    fit_to: Annotated[tuple[Numbers, Numbers], DATA] | None = None,
+    fit_to: Annotated[tuple[Numbers, Numbers], points_and_values] | None = None,
 ) -> RangedSurrogate:
     """Return a GP model with any length-scale from ``low`` to ``high``.
 
@@ -394,7 +406,7 @@ def ranged(
     given = OutputKernels.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to, ends)
     bases, variances, scales = zip(*(_factors(own, domain.dimension) for own in given.members), strict=True)
     largest = [variance * _largest_variance(base, domain) for base, variance in zip(bases, variances, strict=True)]
-    facts, rounds = (largest, rules.least_variances(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
+    facts, rounds = (largest, rules.least_variances(given.noise), given.means), horizon or rules.ROUNDING_LIMITS.unknown_horizon
     need = rules.needed(*facts, rounds, refreshable=True)
     first = rules.chosen_precision(precision, need)
     rules.check_float64_suffices(*facts, rounds)

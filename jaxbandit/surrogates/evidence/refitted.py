@@ -21,7 +21,7 @@ from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Scale
-from jaxbandit.surrogates.evidence.density import MEAN, NOISE, Collapsed, Prior, learned
+from jaxbandit.surrogates.evidence.density import LEARNED, NOISE, Collapsed, Prior, learned
 from jaxbandit.surrogates.evidence.fitting import Bounds, Fit, Search, maximise, paths
 from jaxbandit.surrogates.evidence.ranges import NystroemFeatures, RangedSurrogate, length_scales, with_length_scale
 from jaxbandit.surrogates.posterior import AbstractSurrogate, Belief, Posterior, Surrogate
@@ -281,7 +281,7 @@ class RefittedSurrogate(Refits):
             counts=seen.counts[group][chosen],
             means=own.centred[:, chosen] / jnp.sqrt(own.unit),
             within=jnp.sum(seen.within[own.members][:, chosen], axis=1) / own.unit,
-            constant=jnp.asarray(MEAN, self.dtype),
+            constant=jnp.asarray(LEARNED.mean, self.dtype),
         )
         scale = now.length_scale[group]
         kernel = with_length_scale(model.forms[group].kernel, scale[0] if len(scale) == 1 else scale)
@@ -322,9 +322,9 @@ def hyper_parameters_of(best: Fit[Scale]) -> HyperParameters:
 def _conditioned(form: NystroemFeatures, noise: Array, counts: Array, means: Array, unit: Array) -> tuple[Array, Array, Array, Array]:
     """Condition a form on ``means [j, M]`` of ``counts [M]`` values.
 
-    Returns the factor, weights ``[j, r]``, constants ``[j]`` and information gain ``[]``. The constant ``c ~ N(0, MEAN unit)`` beside the
-    kernel has the expectation ``1^T V^-1 y / (1^T V^-1 1 + 1 / (MEAN unit))`` (Rasmussen and Williams 2006, eq. 2.41), and the weights
-    explain the values less the constant.
+    Returns the factor, weights ``[j, r]``, constants ``[j]`` and information gain ``[]``. The constant ``c ~ N(0, v unit)`` beside the
+    kernel has the expectation ``1^T V^-1 y / (1^T V^-1 1 + 1 / (v unit))`` (Rasmussen and Williams 2006, eq. 2.41), where ``v`` is the
+    ``mean`` of ``LEARNED``, and the weights explain the values less the constant.
     """
     # Visited points come first.
     order = jnp.argsort(-counts)
@@ -344,5 +344,5 @@ def _conditioned(form: NystroemFeatures, noise: Array, counts: Array, means: Arr
     # This is the largest number of any trial, so that the loop has one end for all trials.
     visited = in_step(jnp.sum(counts > 0, dtype=jnp.int32))
     root, weights, products, gain = jax.lax.fori_loop(0, visited, one, (form.init(), *nothing))
-    constants = products[:-1] / (products[-1] + 1 / (MEAN * unit))
+    constants = products[:-1] / (products[-1] + 1 / (LEARNED.mean * unit))
     return root, weights[:-1] - constants[:, None] * weights[-1:], constants, gain
