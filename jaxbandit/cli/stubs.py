@@ -9,10 +9,6 @@ from string import Template
 from jaxbandit.core.checks import InvalidArgument
 
 STUBS = tomllib.loads((Path(__file__).parents[1] / "examples" / "stubs.toml").read_text(encoding="utf-8"))
-NEXT = """Fill in these files, which say where, then run
-  python -m pytest -n 0 -m "full or not full" --write-golden -k golden
-  python -m pytest -n auto -m "full or not full" -k {word}
-The table in .github/CONTRIBUTING.md says what the tests ask."""
 
 
 def write_stubs(kind: str, name: str, checkout: Path) -> str:
@@ -35,7 +31,13 @@ def write_stubs(kind: str, name: str, checkout: Path) -> str:
         written[path] = in_registry(text, stub) if path.name == "registry.py" else before + stub
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
-    return "\n".join([*(str(path.relative_to(checkout)) for path in written), NEXT.format(**words)])
+    steps = [
+        "Fill in these files, which say where, then run",
+        '  python -m pytest -n 0 -m "full or not full" --write-golden -k golden',
+        f'  python -m pytest -n auto -m "full or not full" -k {words["word"]}',
+        "The table in .github/CONTRIBUTING.md says what the tests ask.",
+    ]
+    return "\n".join([*(str(path.relative_to(checkout)) for path in written), *steps])
 
 
 def in_registry(text: str, line: str) -> str:

@@ -199,8 +199,8 @@ class Interval(NamedTuple):
         if is_traced(value):
             return
         given, words = numbers(name, value), f"lie in {self}"
-        if self in (FINITE, POSITIVE, NONNEGATIVE):
-            sign = "" if self == FINITE else " > 0" if self.open_low else " >= 0"
+        if self in (Interval(), Interval(0.0), Interval(0.0, open_low=False)):
+            sign = "" if self == Interval() else " > 0" if self.open_low else " >= 0"
             words, remedy = f"be{sign or ' finite'}", remedy or (f"give a number{sign}" if sign else "give finite numbers")
         if bad := int(np.count_nonzero(~np.isfinite(given))):
             remedy = remedy or "give finite numbers"
@@ -209,8 +209,7 @@ class Interval(NamedTuple):
             raise InvalidArgument(f"{name}: must {words}, got {short(value)}{remedy and '; ' + remedy}")
 
 
-FINITE, POSITIVE, NONNEGATIVE = Interval(), Interval(0.0), Interval(0.0, open_low=False)
-finite, positive, nonnegative = FINITE.check, POSITIVE.check, NONNEGATIVE.check
+finite, positive, nonnegative = Interval().check, Interval(0.0).check, Interval(0.0, open_low=False).check
 
 
 def within(name: str, value: object, low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> None:

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import FINITE, NONNEGATIVE, POSITIVE, Interval, InvalidArgument, float_dtype, short
+from jaxbandit.core.checks import Interval, InvalidArgument, float_dtype, short
 from jaxbandit.core.doors import allowed_in_file
 
 __all__ = [
@@ -289,13 +289,13 @@ def _is_plain(value: object, interval: Interval) -> bool:
     return bool(interval.holds(value) and interval.holds(float(float_dtype().type(value))))
 
 
-positive = _numbers("a number > 0", POSITIVE, leaf=True, engine=True)
-nonnegative = _numbers("a number >= 0", NONNEGATIVE, leaf=True, engine=True)
-finite = _numbers("a finite number", FINITE, leaf=True, engine=True)
+positive = _numbers("a number > 0", Interval(0.0), leaf=True, engine=True)
+nonnegative = _numbers("a number >= 0", Interval(0.0, open_low=False), leaf=True, engine=True)
+finite = _numbers("a finite number", Interval(), leaf=True, engine=True)
 numbers = _numbers("numbers")
-finite_numbers = _numbers("finite numbers", FINITE)
-nonnegative_numbers = _numbers("numbers >= 0", NONNEGATIVE)
-positive_numbers = _numbers("numbers > 0", POSITIVE)
+finite_numbers = _numbers("finite numbers", Interval())
+nonnegative_numbers = _numbers("numbers >= 0", Interval(0.0, open_low=False))
+positive_numbers = _numbers("numbers > 0", Interval(0.0))
 integers = _numbers("whole numbers", whole=True)
 coordinates = _numbers("numbers [..., d]").of(of_points)
 """Points ``[..., d]`` as arguments of boxes and of problems on boxes. They may be any numbers, one for each axis."""
@@ -370,7 +370,7 @@ def _verify_mask(name: str, value: Any, place: Place) -> None:
 
 
 _counted = partial(checks.nonnegative, remedy="points are counted from 0")
-point = _of_the_domain(_without_fraction("the number of a point", NONNEGATIVE, "the number of a point"))
+point = _of_the_domain(_without_fraction("the number of a point", Interval(0.0, open_low=False), "the number of a point"))
 index = _of_the_domain(_numbers("the number of a point, or an array of such", test=_counted, whole=True))
 """Numbers of points as arguments of objects on a domain, one ``[]`` or several ``[n]``. They are integers, not floats such as 3.0."""
 points = _of_the_domain(_numbers("a list of numbers of points", test=_counted, whole=True), lists=True)

@@ -18,7 +18,6 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxbandit.core.declare import Array
 from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
 from jaxbandit.fused.plan import FusedKernel, KernelInputs, Moment, RootForm, RoundParts
-from jaxbandit.surrogates.features import HIGHEST_PRECISION
 
 # A core has noise and records of 128 rounds beside it at once.
 PART_ROUNDS = 128
@@ -121,7 +120,7 @@ def _lane_kernel(parts: RoundParts, size: int, rounds: int, part: int, rank: int
             s = _potter_in_lanes(phi, is_point, lam, root, u, rank, lanes)
             # HIGHEST: a TPU multiplies float32 in bfloat16 by default.
             column = jax.lax.dot_general(
-                phi[...], u[...], (((1,), (0,)), ((), ())), precision=HIGHEST_PRECISION, preferred_element_type=np.float32
+                phi[...], u[...], (((1,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST, preferred_element_type=np.float32
             )
             precision = 1 / s
             variance[...] = variance[...] - column * column * precision
@@ -147,7 +146,9 @@ def _potter_in_lanes(phi: Ref, is_point: Value, lam: Value, root: Ref, u: Ref, r
     The root is ``[r, r, 128]``. ``u [r, 128]`` stores the features of the trials' points first. No operation mixes lanes.
     """
     onehot = jnp.where(is_point, np.float32(1), np.float32(0))
-    u[...] = jax.lax.dot_general(phi[...], onehot, (((0,), (0,)), ((), ())), precision=HIGHEST_PRECISION, preferred_element_type=np.float32)
+    u[...] = jax.lax.dot_general(
+        phi[...], onehot, (((0,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST, preferred_element_type=np.float32
+    )
     zeros = jnp.zeros((rank, lanes), np.float32)
     w = jax.lax.fori_loop(0, rank, lambda i, w: w + u[pl.ds(i, 1), :] * root[i], zeros)
     s = lam + jnp.sum(w * w, axis=0, keepdims=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 # Seconds until the line appears, and between its updates.
-AFTER, EVERY = 2.0, 0.5
+WAITS = (2.0, 0.5)
 
 
 def in_notebook() -> bool:
@@ -59,11 +59,11 @@ def shown(line: Callable[[float], str]) -> Iterator[None]:
     write, begun, ended = _writer(), time.monotonic(), threading.Event()
 
     def show() -> None:
-        wait = AFTER
+        wait, every = WAITS
         while not ended.wait(wait):
             write(line(time.monotonic() - begun))
-            wait = EVERY
-        if wait == EVERY:
+            wait = every
+        if wait == every:
             write("")
 
     # The context knows the display of a notebook's cell.

@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
@@ -29,8 +29,6 @@ from jaxbandit.domains.regions import SuchThat, each_constraint, mask_of
 
 Place: TypeAlias = tuple[float, ...]
 """A point of the unit cube of a box. It is empty on a finite domain, because numbers stand for its points."""
-SCALES = ("linear", "logarithmic", "categorical")
-LOG_REMEDY = "a logarithmic scale has positive values only"
 # A point is on the grid within this share of an axis.
 ON_GRID = 1e-6
 # The arithmetic of every model can represent this value.
@@ -107,6 +105,8 @@ class Axis:
         choose.
     """
 
+    scales: ClassVar[tuple[str, ...]] = ("linear", "logarithmic", "categorical")
+    log_remedy: ClassVar[str] = "a logarithmic scale has positive values only"
     name: str
     values: tuple[float, ...] | tuple[str, ...]
     scale: str = "linear"
@@ -116,7 +116,7 @@ class Axis:
 
     def __post_init__(self) -> None:
         label("Axis.name", self.name)
-        checks.one_of("Axis.scale", self.scale, SCALES)
+        checks.one_of("Axis.scale", self.scale, self.scales)
         if self.continuous is not None and (self.continuous is not True or self.scale == "categorical" or len(self.values) != 2):
             words = "of two numbers, the ends of a scale, or None"
             raise InvalidArgument(f"Axis.continuous: must be True {words}, got {short(self.continuous)} of {short(self.values)}")
@@ -147,7 +147,7 @@ class Axis:
         if np.any(np.diff(numbers) <= 0):
             raise refused("increase")
         if self.scale == "logarithmic":
-            checks.positive("Axis.values", numbers, remedy=LOG_REMEDY)
+            checks.positive("Axis.values", numbers, remedy=self.log_remedy)
         kind = np.asarray(given).dtype
         held = np.asarray(given) if kind.kind in "iu" else _decimal(numbers) if kind == np.float32 else numbers
         object.__setattr__(self, "values", tuple(held.tolist()))
@@ -193,9 +193,9 @@ class Axis:
         Raises:
           InvalidArgument: unless ``low < high`` are finite (positive on a logarithmic scale) and ``points >= 2``.
         """
-        checks.one_of("scale", scale, SCALES[:2])
+        checks.one_of("scale", scale, cls.scales[:2])
         if scale == "logarithmic":
-            checks.positive("low", low, remedy=LOG_REMEDY)
+            checks.positive("low", low, remedy=cls.log_remedy)
         if points is None:
             return cls(name=name, values=(float(low), float(high)), scale=scale, unit=unit, continuous=True, context=context)
         spaced = (np.geomspace if scale == "logarithmic" else np.linspace)(low, high, points)[1:-1].tolist()
@@ -261,7 +261,7 @@ class Axis:
         scalar.check(self.name, value)
         checks.finite(self.name, value)
         if self.scale == "logarithmic":
-            checks.positive(self.name, value, remedy=LOG_REMEDY)
+            checks.positive(self.name, value, remedy=self.log_remedy)
         *held, at = (np.log if self.scale == "logarithmic" else np.asarray)(np.asarray([*self.values, value], np.float64))
         extent, (first, second), (last, before) = held[-1] - held[0], held[:2], held[:-3:-1]
         if self.continuous:

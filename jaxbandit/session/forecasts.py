@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-# A box or a larger grid stands for the points that are likely to be the best, and for this number of points everywhere.
-SPREAD = 256
 Algorithms: TypeAlias = Mapping[str, Algorithm] | Sequence[Algorithm]
 Delays: TypeAlias = Mapping[str, Delay] | Sequence[Delay]
 T = TypeVar("T")
@@ -463,7 +461,7 @@ def begun_by(session: Session, trials: int) -> Start:
             best = session._best_known().index
             assert best is not None
             likely, numbers = likely_points(shown, space, best, state.unfit, 128)
-            spread = np.random.default_rng(0).permutation(np.flatnonzero(~state.unfit[: domain.size]))[:SPREAD]
+            spread = np.random.default_rng(0).permutation(np.flatnonzero(~state.unfit[: domain.size]))[:256]
             kept = np.unique(np.concatenate([indices, numbers[numbers >= 0], spread]))
             domain = Domain(points=np.concatenate([space.modelled[kept], likely[numbers < 0]]))
             indices = np.searchsorted(kept, indices).tolist()

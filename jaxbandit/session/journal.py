@@ -41,7 +41,6 @@ WAY_OUT = "restore a copy of all files of the session, or go on with the events 
 WAIT = 30.0
 MOUNTS = Path("/proc/self/mounts")
 ADDED = ("observed", "settled", "failed")
-KINDS = ("created", "asked", "told", "dropped", "corrected", "fitted", *ADDED)
 NEWER = "SELECT number, kind, at, body, digest FROM events WHERE number > ? ORDER BY number"
 
 Body: TypeAlias = Mapping[str, Any]
@@ -425,7 +424,8 @@ def _checked(path: Path, before: Event | None, number: int, kind: str, at: str, 
             raise ValueError(f"its time, {at}, is not in UTC")
     except (ValueError, TypeError, RecursionError) as error:
         raise DamagedSession(f"directory: event {number} of {path} cannot be read: {reason_of(error)}; {WAY_OUT}") from error
-    if event.digest != digest or event.number != number or kind not in KINDS or (kind == "created") != (number == 1):
+    kinds = ("created", "asked", "told", "dropped", "corrected", "fitted", *ADDED)
+    if event.digest != digest or event.number != number or kind not in kinds or (kind == "created") != (number == 1):
         raise DamagedSession(f"directory: event {number} of {path} is not as it was written; {WAY_OUT}")
     return event
 

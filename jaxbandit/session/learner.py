@@ -33,8 +33,6 @@ from jaxbandit.surrogates import Prediction, arithmetic
 from jaxbandit.surrogates.boxes.pool import with_next
 from jaxbandit.surrogates.boxes.posterior import Noting
 
-# On a box the model conditions on more than 64 known points at once, because 1000 points in turn take a minute.
-MANY = 64
 # Number in the rounds of an output that is -1 for a run with values and 1 for a failed run.
 RAN = -1
 # Points of a box closer than this share of its sides differ by rounding only.
@@ -71,7 +69,8 @@ def _start(setting: Setting, indices: Array, values: Array, count: Array, places
     These are the first of ``indices [n]`` with ``values [n, k]``, on a box at ``places [n, d]`` of the unit cube.
     """
     algorithm, arena, delays, noting = setting.algorithm, setting.arena, setting.delays, None
-    if places is not None and len(indices) > MANY and not algorithm.traits.refits:
+    # On a box the model conditions on more than 64 known points at once, because 1000 points in turn take a minute.
+    if places is not None and len(indices) > 64 and not algorithm.traits.refits:
         noting = Noting(surrogate=arena.surrogate, places=places)
         arena = replace(arena, surrogate=noting)
 

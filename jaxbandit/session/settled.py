@@ -112,7 +112,7 @@ def _likely(shown: Shown, points: np.ndarray, numbers: np.ndarray, recommended: 
 
 
 def _points_near(centres: np.ndarray, count: int, look: int) -> np.ndarray:
-    """Sample ``count`` points ``[n, d]`` near ``centres [m, d]`` at various distances."""
+    """Sample ``count`` points near ``centres [m, d]`` at various distances."""
     generator = np.random.default_rng(look)
     around = centres[np.arange(count) % len(centres)]
     # Half of the points move along a few axes only, because an optimum often lies on sides of the box.

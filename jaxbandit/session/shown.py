@@ -17,7 +17,7 @@ from jaxbandit.session.models import MOST_FITTED, Values, best_of_fits, for_each
 from jaxbandit.session.quantities import RUNS, Outputs, Standard, probability_of
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates.evidence.density import LEARNED, NOISE
-from jaxbandit.surrogates.evidence.host import DRAWS, Averaged, averaged, evidence_of_noise
+from jaxbandit.surrogates.evidence.host import Averaged, averaged, evidence_of_noise
 
 Believed: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Mean and deviation ``[n, M]`` of every output in its own units, and the probability ``[M]`` that all constraints hold."""
@@ -72,7 +72,8 @@ class Shown:
                 average = averaged([kernel], *given, prior=None, draws=0)
                 shown._add(average, False, 0.0, indices, values[:, 0])
                 continue
-            draws = DRAWS if len(seen) <= MOST_FITTED and np.unique(seen).size > 1 else 0
+            # Each form of a kernel has 16 draws of hyper-parameters.
+            draws = 16 if len(seen) <= MOST_FITTED and np.unique(seen).size > 1 else 0
             average = averaged(several, *given, prior=prior, bounds={NOISE: LEARNED.noises}, constant=LEARNED.mean, draws=draws)
             nats = (
                 evidence_of_noise(kernel, *given, prior=prior, constant=LEARNED.mean, rough=rough, least=LEARNED.noises[0])

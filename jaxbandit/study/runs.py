@@ -43,7 +43,7 @@ from jaxbandit.problems import AbstractProblem, FullInformation, full_informatio
 from jaxbandit.problems.data import rows_of_csv
 from jaxbandit.results.dataset import value_words
 from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
-from jaxbandit.surrogates.choose import FORM_NAMES, variance_in_files
+from jaxbandit.surrogates.choose import FormName, variance_in_files
 from jaxbandit.surrogates.evidence.ranges import with_length_scale
 
 SweptValues: TypeAlias = Annotated[Mapping[str, Sequence[object]], Words("a mapping from fields to values")]
@@ -72,7 +72,7 @@ class Model:
     )
     noise_variance: Annotated[PerOutput | Sequence[Any], variance_in_files] = 0.05
     prior_mean: Annotated[PerOutput, finite_numbers] = 0.0
-    form: Annotated[str, choice(*FORM_NAMES)] = "auto"
+    form: FormName = "auto"
     tolerance: Annotated[float, between(0, 1, open_high=True, host=True)] | None = None
     rank: Annotated[int, whole(1)] | None = None
     precision: Annotated[str, choice(*PRECISIONS)] = "auto"

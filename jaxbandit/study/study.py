@@ -47,7 +47,6 @@ from jaxbandit.results.dataset import METRICS
 from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, grid_runs, named_by_files, runs_table
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
-DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "best_feasible_value", "strong_regret"))
 # Files have these fields in this order.
 PLAIN = ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")
 OWN = (*PLAIN, "parameters", "metrics")
@@ -166,7 +165,9 @@ class Study(Described):
     trials: Annotated[int, _by(partial(checks.integer, least=1, most=INT32_MAX))] = 100
     horizon: Rounds = 1000
     seed: Annotated[int, _by(check_seed)] = 0
-    metrics: Annotated[tuple[str, ...], _by(_check_metrics)] = DEFAULT_METRICS
+    metrics: Annotated[tuple[str, ...], _by(_check_metrics)] = tuple(
+        name for name in METRICS if name not in ("reward", "best_feasible_value", "strong_regret")
+    )
     keep: Keep = Keep()
     trajectories: bool = False
     common_random_numbers: bool = True

@@ -96,7 +96,7 @@ points_and_values = Check(
     _verify_data,
 )
 Built: TypeAlias = DenseFeatures | ProductFeatures | RowCache
-FORM_NAMES = ("auto", "features", "product", "rows")
+FormName: TypeAlias = Annotated[str, choice("auto", "features", "product", "rows")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +129,7 @@ def surrogate(
     noise_variance: Annotated[Variance, variance_or_function],
     outputs: Annotated[int, whole(1, 1000)] = 2,
     prior_mean: Annotated[float | Sequence[float], finite_numbers, per_output] = 0.0,
-    form: Annotated[str, choice(*FORM_NAMES)] = "auto",
+    form: FormName = "auto",
     tolerance: Annotated[float, between(0, 1, open_high=True, host=True)] | None = None,
     rank: Annotated[int, whole(1)] | None = None,
     horizon: Annotated[int, whole(1)] | None = None,

@@ -35,8 +35,7 @@ from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.base import covariance_matrices, covariances_with
 
 # Accelerators round the factors of a float32 product to about 10 bits by default, too few for a posterior after many rounds.
-HIGHEST_PRECISION = jax.lax.Precision.HIGHEST
-matmul = partial(jnp.matmul, precision=HIGHEST_PRECISION)
+matmul = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 S = TypeVar("S")
 
 
@@ -245,7 +244,7 @@ class ProductFeatures(SquareRoot):
 
 def _contract_by_product(table: Array, axis: Array) -> Array:
     # The grid index is appended. After the last axis the indices are in order, and under vmap no matrix product needs a transposition.
-    return jnp.tensordot(table, axis, axes=(0, 1), precision=HIGHEST_PRECISION)
+    return jnp.tensordot(table, axis, axes=(0, 1), precision=jax.lax.Precision.HIGHEST)
 
 
 def _contract_by_sum(table: Array, axis: Array) -> Array:

@@ -34,7 +34,7 @@ def play(trials=1):
 
 def test_what_takes_long_shows_a_line_that_disappears(monkeypatch):
     terminal = on_terminal(monkeypatch)
-    monkeypatch.setattr(progress, "AFTER", 0.0)
+    monkeypatch.setattr(progress, "WAITS", (0.0, 0.5))
     play()
     first, *_, end, last = terminal.getvalue().split("\r")
     assert first == last == "" and not end.strip()
@@ -45,10 +45,10 @@ def test_what_takes_long_shows_a_line_that_disappears(monkeypatch):
 
 def test_nothing_is_shown_otherwise(monkeypatch):
     terminal = on_terminal(monkeypatch)
-    monkeypatch.setattr(progress, "AFTER", 60.0)
+    monkeypatch.setattr(progress, "WAITS", (60.0, 0.5))
     # This ends before the line.
     play()
-    monkeypatch.setattr(progress, "AFTER", 0.0)
+    monkeypatch.setattr(progress, "WAITS", (0.0, 0.5))
     monkeypatch.setenv("CI", "true")
     play()
     monkeypatch.delenv("CI")
@@ -59,7 +59,7 @@ def test_nothing_is_shown_otherwise(monkeypatch):
 
 CELLS = """import time
 from jaxbandit.host import progress
-progress.AFTER, progress.EVERY = 0.0, 0.01
+progress.WAITS = (0.0, 0.01)
 with progress.shown(lambda seconds: f"compiling, {seconds:.2f} s"):
     print("before")
     time.sleep(0.3)

@@ -22,7 +22,6 @@ from jaxbandit.feedback import Wait
 from jaxbandit.rules.estimators import Bounds
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.session.axes import Space
-from jaxbandit.session.learner import MANY
 from tests.oracles.gaussian_process import matern52, mean_and_sd
 
 AXES = [Axis.between("dose", 0.1, 2.0, unit="mg"), Axis.between("rate", 1e-4, 1e-1, scale="logarithmic")]
@@ -132,7 +131,7 @@ class MostSeen(Algorithm[MostSeenState]):
 @pytest.mark.parametrize("algorithm", [jb.Cei(), pytest.param(MostSeen(), marks=pytest.mark.full)], ids=["Cei", "one that reads"])
 def test_many_rows_are_believed_as_a_dense_posterior_believes_them(algorithm: Any, tmp_path: Path) -> None:
     """The rows include some without a value and one told later."""
-    rng, count = np.random.default_rng(0), MANY + 6
+    rng, count = np.random.default_rng(0), 70
     unit = rng.random((count, 2))
     table = {"dose": 0.1 + 1.9 * unit[:, 0], "rate": 10 ** (-4 + 3 * unit[:, 1]), "yield": rng.normal(size=count)}
     table["heat"] = np.where(np.arange(count) % 7 == 5, np.nan, rng.normal(size=count))

@@ -39,8 +39,6 @@ K = TypeVar("K", bound=Kernel)
 
 # Gradients at places this far apart give the curvature.
 CURVATURE_STEP = 1e-4
-# Number of draws of hyper-parameters for each form of a kernel.
-DRAWS = 16
 
 
 @checked
@@ -426,7 +424,7 @@ def averaged(
     prior: Prior | None,
     bounds: Bounds | None = None,
     constant: float = 0.0,
-    draws: int = DRAWS,
+    draws: int,
 ) -> Averaged:
     """Average a GP over forms of kernels and draws of their hyper-parameters.
 

@@ -33,7 +33,7 @@ from jaxbandit.kernels import Kernel, OnAxes, Scale, same
 from jaxbandit.kernels.base import covariance_matrices, parts
 from jaxbandit.surrogates import precision as rules
 from jaxbandit.surrogates.choose import OutputKernels, Variance, one_per_output, points_and_values, variance_or_function
-from jaxbandit.surrogates.features import HIGHEST_PRECISION, ProductFeatures, contract, kept_products, outer, pivots, prior_variance
+from jaxbandit.surrogates.features import ProductFeatures, contract, kept_products, outer, pivots, prior_variance
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import PRECISIONS, arithmetic
 
@@ -93,7 +93,7 @@ def _polynomials(coefficients: Table, length_scale: Table, low: Table, high: Tab
     rows = [numpy.ones_like(place), place]
     for _ in range(2, len(coefficients)):
         rows.append(2 * place * rows[-1] - rows[-2])
-    exact = {"precision": HIGHEST_PRECISION} if numpy is jnp else {}
+    exact = {"precision": jax.lax.Precision.HIGHEST} if numpy is jnp else {}
     features: Table = numpy.tensordot(numpy.stack(rows, axis=-1), coefficients, axes=1, **exact)
     return features
 
