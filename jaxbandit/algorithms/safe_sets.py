@@ -22,8 +22,6 @@ from jaxbandit.rules.estimators import Bounds
 from jaxbandit.rules.safety import Confidence, Expansion, Intervals, SafeSet, intervals, maximisers
 from jaxbandit.surrogates import Belief
 
-at_least_one = vector("the number of a point each")
-
 
 @pytree
 class SafeState(BeliefState):
@@ -52,7 +50,7 @@ class Safe(Algorithm[SafeState]):
     """
 
     estimator: Bounds = Bounds()
-    seeds: Annotated[Indices, points, at_least_one, Letter("seeds")] | None = None
+    seeds: Annotated[Indices, points, vector("the number of a point each"), Letter("seeds")] | None = None
     count: Annotated[int, how_many_points(), Letter("count")] | None = static(default=None)
     allowed: Annotated[Array, mask] | None = None
     safety: SafeSet = Confidence()

@@ -15,7 +15,7 @@ from jaxbandit.core.pytree import canonicalise, pytree
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box, Contextual
 from jaxbandit.engine import learner
-from jaxbandit.engine.cell import check_capacity, in_force, least_refresh
+from jaxbandit.engine.cell import check_capacity, least_refresh, with_room_for
 from jaxbandit.surrogates import Surrogate
 from jaxbandit.surrogates.precision import require
 
@@ -68,7 +68,7 @@ class Learner:
             raise InvalidArgument(lacks)
         check_capacity(model, horizon, 0)
         require(model.precision)
-        ready = canonicalise(in_force(model, horizon, least_refresh([model], horizon)).without_kernels())
+        ready = canonicalise(with_room_for(model, horizon, least_refresh([model], horizon)).without_kernels())
         return cls(algorithm=canonicalise(algorithm), arena=Arena(surrogate=ready.factorised(), horizon=jnp.asarray(np.int32(horizon))))
 
     def init(self) -> LearnerState:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Annotated, ClassVar, TypeVar, cast
+from typing import Annotated, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from jaxbandit.core.blocks import repeated
-from jaxbandit.core.declare import Array, Declared, Key, checked
+from jaxbandit.core.declare import Array, Declared, Key, T, checked
 from jaxbandit.core.fields import MOST_ROUNDS, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Box, Domain
@@ -21,7 +21,6 @@ from jaxbandit.surrogates.posterior import AnyPosterior
 
 __all__ = ["DelayedSurrogate", "Feedback", "Pending", "Policy"]
 
-T = TypeVar("T")
 # Points also look worse within this share of a box's sides of a point under way.
 BESIDE = 1e-3
 

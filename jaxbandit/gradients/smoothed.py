@@ -44,7 +44,6 @@ Params: TypeAlias = Any
 """Parameters, a pytree of floating-point arrays."""
 Build: TypeAlias = Callable[[Params], tuple[Algorithm, Surrogate]]
 """Pure function that makes an algorithm and a model from parameters."""
-TrialNumbers: TypeAlias = Annotated[Array | np.ndarray, integers_from(0, 2**31 - 1), vector("one number per trial")]
 Loss: TypeAlias = Callable[[Curves], Array]
 """Function from the measures ``[T]`` of one trial to a number ``[]``."""
 
@@ -244,7 +243,12 @@ class SmoothedLoss(Described):
         return estimate
 
     @checked
-    def measured(self, points: Params, trials: TrialNumbers, key: Key) -> tuple[Array, Array, Array, Array]:
+    def measured(
+        self,
+        points: Params,
+        trials: Annotated[Array | np.ndarray, integers_from(0, 2**31 - 1), vector("one number per trial")],
+        key: Key,
+    ) -> tuple[Array, Array, Array, Array]:
         """Run trials, each at parameters of its own.
 
         ``points`` is like the parameters with a leading axis ``[P]``, and ``trials [P]`` are the trials' numbers.

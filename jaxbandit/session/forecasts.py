@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle, product
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ import numpy as np
 from jaxbandit.algorithms import Algorithm, Config, ConstrainedThompson, Rpol
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import few_words
-from jaxbandit.core.declare import Array, Key, KeyOrSeed, Scalar, Table, checked
+from jaxbandit.core.declare import Array, Key, KeyOrSeed, Scalar, T, Table, checked
 from jaxbandit.core.fields import Check, between, each, positive, scalar, unknown, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import pytree, replace, static
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 Algorithms: TypeAlias = Mapping[str, Algorithm] | Sequence[Algorithm]
 Delays: TypeAlias = Mapping[str, Delay] | Sequence[Delay]
-T = TypeVar("T")
 
 
 def listed(words: str, kind: type) -> Check:

@@ -54,7 +54,7 @@ class Selection(NamedTuple):
     after: object
 
 
-class LearnerState(NamedTuple):
+class CourseState(NamedTuple):
     """Learner's state, delayed feedback and count of unlikely values between two rounds."""
 
     state: object
@@ -63,7 +63,7 @@ class LearnerState(NamedTuple):
 
 
 @jax.jit
-def _start(setting: Setting, indices: Array, values: Array, count: Array, places: Array | None = None) -> LearnerState:
+def _start(setting: Setting, indices: Array, values: Array, count: Array, places: Array | None = None) -> CourseState:
     """Return the state before round 1, given ``count`` known points.
 
     These are the first of ``indices [n]`` with ``values [n, k]``, on a box at ``places [n, d]`` of the unit cube.
@@ -88,7 +88,7 @@ def _start(setting: Setting, indices: Array, values: Array, count: Array, places
             state = jax.tree.map(lambda part: belief if part is notes else part, state, is_leaf=lambda part: part is notes)
         state = algorithm.begin(setting.arena, state)
     pending = None if delays is None else Pending.empty(delays.capacity, arena.surrogate.outputs, arena.dtype)
-    return LearnerState(state, pending, _far(setting, indices, values))
+    return CourseState(state, pending, _far(setting, indices, values))
 
 
 def _placed(setting: Setting, state: Any, index: Array, place: Array) -> object:
@@ -139,7 +139,7 @@ def _choose(
 
 
 @jax.jit
-def _end(setting: Setting, carry: LearnerState, t: Array, index: Array, values: Array, place: Array | None = None) -> LearnerState:
+def _end(setting: Setting, carry: CourseState, t: Array, index: Array, values: Array, place: Array | None = None) -> CourseState:
     """Return the state after round ``t`` at point ``index``.
 
     On a box it is ``place [d]``. ``values [C, k]`` (NaN if missing) arrive from the last ``C`` rounds; without delays ``C`` is 1.
@@ -158,7 +158,7 @@ def _end(setting: Setting, carry: LearnerState, t: Array, index: Array, values: 
     # Only the session's beliefs need this: the algorithm uses no posterior.
     if not algorithm.traits.learns:
         state = algorithm.learn(arena, state, seen)
-    return LearnerState(state, pending, jax.tree.map(jnp.add, carry.far, far))
+    return CourseState(state, pending, jax.tree.map(jnp.add, carry.far, far))
 
 
 @jax.jit
@@ -278,10 +278,10 @@ class Course:
     def _play_anew(self) -> None:
         """Rerun all rounds when they are next needed."""
         # `_carry` is the state after round `_played`, `_after` the state after the last choice, and `_now` the result of `latest`.
-        self._carry: LearnerState | None = None
+        self._carry: CourseState | None = None
         self._played = 0
         self._after: object = None
-        self._now: LearnerState | None = None
+        self._now: CourseState | None = None
 
     def begin(self, known: list[Told]) -> None:
         """Replace the points and values that are known before round 1."""
@@ -289,7 +289,7 @@ class Course:
             self._known = known
             self._play_anew()
 
-    def choose(self, asked: PendingRound, before: LearnerState | None = None) -> Selection:
+    def choose(self, asked: PendingRound, before: CourseState | None = None) -> Selection:
         """Return the choice of the next round for :meth:`asked`.
 
         On a box the point gets the number ``asked.index`` and a ``readable`` place. A rerun gives the state ``before`` its round.
@@ -373,7 +373,7 @@ class Course:
         arrivals, number = self.rounds[-1].arrivals.keys(), len(self.rounds)
         return (number, RAN) in arrivals if self._learns_runs else len(arrivals - {(number, RAN)}) == self.setting.arena.surrogate.outputs
 
-    def latest(self) -> LearnerState:
+    def latest(self) -> CourseState:
         """Return the state as if the last round, if complete, ended now."""
         if self._now is None:
             self._carry = self._carry or self.start()
@@ -383,7 +383,7 @@ class Course:
                 self._now = self._ended(self._carry) if self._played < len(self.rounds) and self.complete else self._carry
         return self._now
 
-    def start(self) -> LearnerState:
+    def start(self) -> CourseState:
         """Return the state before round 1, or raise the algorithm's error."""
         arena, count = self.setting.arena, len(self._known)
         points, rows = np.zeros(room_for(count), np.int32), np.full((room_for(count), arena.surrogate.outputs), np.nan, arena.dtype)
@@ -399,7 +399,7 @@ class Course:
         with self._arithmetic():
             return _start(self.setting, points, rows, np.int32(count), places)
 
-    def _ended(self, carry: LearnerState) -> LearnerState:
+    def _ended(self, carry: CourseState) -> CourseState:
         """Return the state after the round that follows ``carry``."""
         arena, t, ended = self.setting.arena, np.int32(self._played + 1), self.rounds[self._played]
         if self._after is not None:

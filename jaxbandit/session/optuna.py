@@ -54,7 +54,6 @@ optuna_storage = Check(
     "a storage of Optuna, the URL of a database, or the path of a file", lambda value: isinstance(value, BaseStorage) or path.takes(value)
 )
 
-Excess: TypeAlias = Callable[[FrozenTrial], Sequence[float]]
 """Function that returns the constraint values of a trial, ``<= 0`` where they hold."""
 SearchSpace: TypeAlias = dict[str, BaseDistribution]
 Point: TypeAlias = int | Place
@@ -104,7 +103,7 @@ class Sampler(BaseSampler):
         model: Annotated[Model, Words("the model of a session, study.Model(...)")] | None = None,
         *,
         key: KeyOrSeed,
-        constraints: Annotated[Sequence[str] | Excess, function("(trial)") | each(text)] | None = None,
+        constraints: Annotated[Sequence[str] | Callable[[FrozenTrial], Sequence[float]], function("(trial)") | each(text)] | None = None,
         points: Most | Mapping[str, Most] | None = None,
         horizon: Rounds = 1000,
         delay: Delay | None = None,

@@ -36,7 +36,7 @@ from jaxbandit.session.models import fitted, fitted_in_units, standard_of, unlik
 from jaxbandit.session.quantities import told_values
 from jaxbandit.session.replay import LEARNER, Record, State, Ticket, spot_of
 from jaxbandit.session.settled import Settled
-from jaxbandit.session.specification import WORDS, Specification, seeds_option
+from jaxbandit.session.specification import Specification, seeds_option
 from jaxbandit.session.views import Reading, Recommendation
 from jaxbandit.study.runs import Model
 
@@ -147,9 +147,11 @@ class Session(Reading):
           InvalidArgument: if an argument is out of range or two arguments do not fit each other.
           SessionError: if the directory has a session already or cannot be written to.
         """
-        # All arguments but the directory and those about the history are words of a specification.
-        words = {name: value for name, value in locals().items() if name in WORDS}
-        specification = Specification.of(**words)
+        specification = Specification.of(
+            domain, algorithm, model=model, key=key, objective=objective, constraints=constraints, units=units, such_that=such_that,
+            horizon=horizon, delay=delay, feedback=feedback, initial=initial, capacity=capacity, fit_every=fit_every,
+            standardise=standardise, seeds=seeds, max_step=max_step,
+        )  # fmt: skip
         return cls.begin(directory, specification, history, off_grid=off_grid, outside=outside, ignore=ignore)
 
     @classmethod

@@ -249,7 +249,7 @@ def check_label(name: str, value: object, *, empty: bool = False) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Learner:
+class LearnerParts:
     """An algorithm of a grid with its own arguments of :func:`grid`."""
 
     algorithm: Algorithm
@@ -260,11 +260,11 @@ class Learner:
     informed: Facts = None
 
     @staticmethod
-    def of(label: str, algorithm: object, held: Mapping[str, Any]) -> Learner:
+    def of(label: str, algorithm: object, held: Mapping[str, Any]) -> LearnerParts:
         """Return the learner of an algorithm and further fields, objects or tables."""
         where, roles = f"algorithm.{label}", {"feedback": Policy, "informed": Rule}
         made = {name: from_plain(roles[name], item, f"{where}.{name}") if name in roles else item for name, item in held.items()}
-        return Learner(from_plain(Algorithm, algorithm, where), **made)
+        return LearnerParts(from_plain(Algorithm, algorithm, where), **made)
 
     def table(self, where: str) -> Mapping[str, object]:
         """Return the table of a study file, or raise ``InvalidArgument``."""
@@ -302,7 +302,7 @@ class Row:
 class Origin:
     """Ingredients of a run in a grid, with the resulting fields ``made``."""
 
-    learner: Learner
+    learner: LearnerParts
     model: Model
     horizon: int
     made: Mapping[str, object]
@@ -314,7 +314,7 @@ class Origin:
         origin = run.origin
         if origin is not None and all(getattr(run, name) is value for name, value in origin.made.items()):
             return origin
-        learner, model = Learner(run.algorithm, feedback=run.feedback, informed=run.informed), Model.behind(run.model)
+        learner, model = LearnerParts(run.algorithm, feedback=run.feedback, informed=run.informed), Model.behind(run.model)
         learner.changed(run.swept, model, f"run {run.label!r}")
         return Origin(learner, model, horizon, {})
 
@@ -367,7 +367,7 @@ def grid(
     built = {label: Model.behind(item) for label, item in (models or {}).items()}
     own["model"] = {label: item for label, item in built.items() if label in algorithms}
     learners = {
-        label: Learner.of(label, item, {"zipped": label in zipped, **{name: (items or {}).get(label) for name, items in own.items()}})
+        label: LearnerParts.of(label, item, {"zipped": label in zipped, **{name: (items or {}).get(label) for name, items in own.items()}})
         for label, item in algorithms.items()
     }
     of_problems = {label: item for label, item in built.items() if label in problems}
@@ -375,7 +375,7 @@ def grid(
     return grid_runs(problems, late, learners, Model.behind(model), initial, horizon, models=of_problems)
 
 
-def grid_rows(problems: Sequence[str], learners: Mapping[str, Learner], delays: Sequence[str]) -> list[Row]:
+def grid_rows(problems: Sequence[str], learners: Mapping[str, LearnerParts], delays: Sequence[str]) -> list[Row]:
     """Return every combination, with labels ``rpol reward_width=2 on sine delay poisson``."""
     # Labels have no commas, because commas separate columns.
     rows, seen = [], dict[str, int]()
@@ -395,7 +395,7 @@ def grid_rows(problems: Sequence[str], learners: Mapping[str, Learner], delays: 
 def grid_runs(
     given_problems: Mapping[str, AbstractProblem | ObjectTable],
     given_delays: Mapping[str, Delay | ObjectTable],
-    learners: Mapping[str, Learner],
+    learners: Mapping[str, LearnerParts],
     common_model: Model,
     initial: InitialDesign,
     horizon: int,
@@ -453,7 +453,7 @@ def named_by_files(problem: AbstractProblem) -> AbstractProblem:
 def runs_table(runs: Sequence[Run], horizon: int) -> dict[str, object]:
     """Return labelled runs as tables, one by one unless a grid."""
     sections: dict[str, dict[str, Mapping[str, Any]]] = {"problem": {}, "delay": {}, "algorithm": {}}
-    learners: dict[str, Learner] = {}
+    learners: dict[str, LearnerParts] = {}
     origins = [Origin.of(run, horizon) for run in runs]
     models = {id(origin.model): origin.model.table() for origin in origins}
     model, initial = models[id(origins[0].model)], to_fields(runs[0].initial, "initial")

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, ClassVar, Concatenate, Literal, ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from jaxbandit.core.codec import (
     stable,
     to_fields,
 )
-from jaxbandit.core.declare import Array, Device, FilePath, Key, check_fields, checked, parameters
+from jaxbandit.core.declare import Array, Device, FilePath, Key, T, check_fields, checked, parameters
 from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, Rounds, boolean, check_seed, of_class, whole
 from jaxbandit.core.keys import Stream, stream_key, trial_key
@@ -44,14 +44,13 @@ from jaxbandit.engine.cell import Cell, least_refresh
 from jaxbandit.host.files import toml_table
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import METRICS
-from jaxbandit.study.runs import Learner, Model, Row, Run, check_label, grid_runs, named_by_files, runs_table
+from jaxbandit.study.runs import LearnerParts, Model, Row, Run, check_label, grid_runs, named_by_files, runs_table
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
 # Files have these fields in this order.
 PLAIN = ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")
 OWN = (*PLAIN, "parameters", "metrics")
 
-T = TypeVar("T")
 P = ParamSpec("P")
 
 
@@ -422,7 +421,7 @@ def from_table(table: ObjectTable, *, precision: str | None = None) -> Study:
     return Study(runs=runs, keep=keep, **given)
 
 
-def _learner(table: ObjectTable, label: str, model_of: Callable[[object, str], Model]) -> Learner:
+def _learner(table: ObjectTable, label: str, model_of: Callable[[object, str], Model]) -> LearnerParts:
     """Return the learner of an algorithm's table."""
     names = ("sweep", "zipped", "model", "feedback", "informed")
     where, held = f"algorithm.{label}", {name: table[name] for name in names if name in table}
@@ -435,4 +434,4 @@ def _learner(table: ObjectTable, label: str, model_of: Callable[[object, str], M
         boolean(f"{where}.zipped", held["zipped"])
     if "model" in held:
         held["model"] = model_of(held["model"], f"{where}.model")
-    return Learner.of(label, {name: value for name, value in table.items() if name not in held}, held)
+    return LearnerParts.of(label, {name: value for name, value in table.items() if name not in held}, held)

@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.declare import Array
+from jaxbandit.core.declare import Array, T
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.boxes.pool import BoxForm, OwnPoints
 
 P = TypeVar("P", bound=OwnPoints)
-T = TypeVar("T")
 
 
 @pytree

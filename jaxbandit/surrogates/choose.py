@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Array, Numbers, Table, checked
+from jaxbandit.core.declare import Array, Numbers, T, Table, checked
 from jaxbandit.core.fields import (
     Check,
     Place,
@@ -50,7 +50,6 @@ from jaxbandit.surrogates.rows import RowCache, row_cache
 __all__ = ["surrogate"]
 
 Model = TypeVar("Model", bound=Surrogate)
-T = TypeVar("T")
 # Users give a noise variance in these forms, see jaxbandit.surrogate.
 Variance: TypeAlias = float | Callable[[Array], object] | Sequence[object] | Table
 # These are the shortest and the longest length-scale on each axis.

@@ -28,13 +28,10 @@ __all__ = ["AbstractSurrogate", "Belief", "Posterior", "Prediction", "Step", "Su
 B = TypeVar("B", bound="Belief")
 # A posterior is a pytree that only its surrogate looks into.
 AnyPosterior: TypeAlias = Any
-# Methods take the number of a point, or one for each output; values; whether outputs were observed; factors of standard
-# deviations; and the numbers of several points.
+# Methods take the number of a point, or one for each output; values; and whether outputs were observed.
 OutputPoints: TypeAlias = Annotated[jax.Array, fields.index, fields.per_output]  # [] or [k]
 OutputValues: TypeAlias = Annotated[jax.Array, fields.finite_numbers, fields.each_output]  # [k]
 Present: TypeAlias = Annotated[jax.Array, fields.booleans, fields.each_output]  # [k]
-DrawScale: TypeAlias = Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]  # [k]
-PointIndices: TypeAlias = Annotated[jax.Array, fields.index, fields.vector("one number per point")]  # [n]
 # These are the factors, and the weights [r] of each output's mean less the prior mean.
 Arrived: TypeAlias = tuple[tuple[Any, ...], tuple[jax.Array, ...]]
 # This is the number of an output, of a group of outputs, or of rounds.
@@ -175,7 +172,7 @@ class Belief(Prediction, OnDomain):
         return replace(self, mean=there.mean, sd=there.sd, points=points)
 
     @checked
-    def draw(self, key: Key, scale: DrawScale) -> Array:
+    def draw(self, key: Key, scale: Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]) -> Array:
         """Sample ``[k, M]`` jointly at all points from ``GP(mean, scale^2 covariance)``.
 
         Outputs are independent; ``scale`` is ``[k]``. On a box a key samples the same functions at any points.
@@ -189,7 +186,7 @@ class Belief(Prediction, OnDomain):
         return self.mean + jnp.asarray(scale)[:, None] * self.model.deviations(self.posterior, jax.random.split(key, self.outputs))
 
     @checked
-    def covariance(self, output: WholeNumber, indices: PointIndices) -> Array:
+    def covariance(self, output: WholeNumber, indices: Annotated[jax.Array, fields.index, fields.vector("one number per point")]) -> Array:
         """Return an output's covariance ``[n, M]`` of ``indices [n]`` with every point."""
         checks.integer("output", output, least=0, most=self.outputs - 1)
         form, state = self.model.of_group(self.posterior, self.model.groups[output])

@@ -10,20 +10,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, TypeVar, cast
+from typing import ClassVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Array, Key, Scalar, Table
+from jaxbandit.core.declare import Array, Key, Scalar, T, Table
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import Form, affordable_rank, matmul, pivots, prior_variance
-
-T = TypeVar("T")
 
 
 @pytree

@@ -573,6 +573,12 @@ def test_a_session_is_made_by_create_or_open(given: tuple[Any, ...]) -> None:
 def test_create_and_files_take_the_words_of_a_specification(tmp_path: Path) -> None:
     others = {"directory", "history", "off_grid", "outside", "ignore"}
     assert inspect.signature(Session.create).parameters.keys() - others == WORDS
+    with pytest.MonkeyPatch.context() as patch:
+        handed = dict[str, Any]()
+        patch.setattr(Specification, "of", lambda domain, algorithm, **words: handed.update(words, domain=domain, algorithm=algorithm))
+        with pytest.raises(InvalidArgument, match="specification: must be"):
+            Session.create(None, {"x": (0.0, 1.0)}, key=0)
+    assert handed.keys() == WORDS
     (file := tmp_path / "experiment.toml").write_text("colour = 1\n")
     with pytest.raises(InvalidArgument, match="colour: unknown field") as refusal:
         read_toml(file)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import Array, Key, Scalar, Table
+from jaxbandit.core.declare import Array, Key, Scalar, T, Table
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.functions import spectral
@@ -26,7 +26,6 @@ from jaxbandit.surrogates.evidence.density import inverse_root
 from jaxbandit.surrogates.features import Form, matmul
 from jaxbandit.surrogates.precision import in_step
 
-T = TypeVar("T")
 P = TypeVar("P", bound="OwnPoints")
 # An observation adds these rows to the tables of the same names.
 NewRows: TypeAlias = dict[str, Array]
