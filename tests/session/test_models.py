@@ -17,6 +17,7 @@ from jaxbandit.session import Axis, Model, Session, SessionError
 from jaxbandit.session.axes import Space
 from jaxbandit.session.models import default_model, fitted, spread_out, standard_of
 from jaxbandit.session.quantities import Outputs, Standard
+from jaxbandit.surrogates.evidence.density import LearningRules
 from tests.support import plant
 
 AXES = [Axis.between("heat", 20, 80, 7), Axis.between("dose", 1, 6, 6)]
@@ -102,7 +103,7 @@ def test_a_value_far_from_a_model_in_units_is_said_once(tmp_path: Path) -> None:
 
 def test_a_number_fitted_to_its_bound_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values without noise leave it at the least that is searched."""
-    monkeypatch.setattr("jaxbandit.surrogates.evidence.density.NOISES", (0.2, 10.0))
+    monkeypatch.setattr("jaxbandit.surrogates.evidence.density.LEARNED", LearningRules(noises=(0.2, 10.0)))
     outputs, domain = Outputs.read("maximise y", ()), domains.grid([0.0, 0.0], [1.0, 1.0], 4)
     told = [(index, {"y": float(np.sin(domain.points[index, 0]) + domain.points[index, 1])}) for index in range(16)]
     with pytest.warns(UserWarning, match="fit: noise_variance of y ended at the end of the range that was searched"):

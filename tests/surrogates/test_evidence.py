@@ -16,7 +16,7 @@ from jaxbandit.core.pytree import replace
 from jaxbandit.kernels import Linear, Matern52, Periodic, Product, Scale, SquaredExponential
 from jaxbandit.surrogates import Surrogate
 from jaxbandit.surrogates.evidence import LogNormal, Prior, fit, fit_many, log_evidence
-from jaxbandit.surrogates.evidence.density import LEARNING, MEAN, Collapsed, collapse, inverse, learned
+from jaxbandit.surrogates.evidence.density import LEARNED, LEARNING, Collapsed, collapse, inverse, learned
 from jaxbandit.surrogates.evidence.fitting import Search, maximise
 from jaxbandit.surrogates.evidence.host import best_fit
 from tests.oracles import hyper_parameters
@@ -358,13 +358,13 @@ def nats_lost(case: int, searches: int = 20, **how: object) -> float:
     points, values = drawn_data(case)
     axes, kernel = points.shape[1], Scale(kernel=Matern52(length_scale=[0.5] * points.shape[1]), variance=1.0)
     bounds, further = learned(["kernel.length_scale"])
-    options = {"bounds": bounds, "further": further, "starts": 1, "constant": MEAN, "errors": False} | how
+    options = {"bounds": bounds, "further": further, "starts": 1, "constant": LEARNED.mean, "errors": False} | how
     found = best_fit(kernel, points, values, 1e-4, prior=replace(LEARNING, extent=np.ones(axes)), **options)
     place = np.log(np.concatenate([np.ravel(found.kernel.kernel.length_scale), [found.kernel.variance, found.noise_variance]]))
     low, high = (
         np.log([*[bounds["kernel.length_scale"][end]] * axes, 1e-3 ** (1 - 2 * end), bounds["noise_variance"][end]]) for end in (0, 1)
     )
-    given = (points, values, MEAN, hyper_parameters.LEARNING)
+    given = (points, values, LEARNED.mean, hyper_parameters.LEARNING)
 
     def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
         try:
@@ -385,8 +385,8 @@ def test_the_slope_of_the_oracle_is_that_of_its_loss():
     points, values = drawn_data(5)
     logs = np.random.default_rng(0).standard_normal(points.shape[1] + 2)
     sides = np.ones(points.shape[1])
-    given = (points, values[:, None], sides, 1.0, MEAN, matern52, hyper_parameters.LEARNING)
-    value, slope = hyper_parameters.loss_and_slope(logs, points, values, MEAN, hyper_parameters.LEARNING)
+    given = (points, values[:, None], sides, 1.0, LEARNED.mean, matern52, hyper_parameters.LEARNING)
+    value, slope = hyper_parameters.loss_and_slope(logs, points, values, LEARNED.mean, hyper_parameters.LEARNING)
     assert value == pytest.approx(hyper_parameters.loss(logs, *given))
     np.testing.assert_allclose(slope, approx_fprime(logs, hyper_parameters.loss, 1e-6, *given), rtol=1e-4, atol=1e-4)
 
