@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-MOST_NUMBERS_SHOWN = 6
+MAX_NUMBERS_SHOWN = 6
 
 
 def fields_in_brief(item: Any) -> list[tuple[str, str]]:
@@ -32,7 +32,7 @@ def in_brief(value: Any) -> str:
         return f"({', '.join(map(in_brief, value))}{',' if len(value) == 1 else ''})"
     if not isinstance(value, np.ndarray | np.generic | jax.Array):
         return repr(value)
-    if jnp.issubdtype(value.dtype, jax.dtypes.extended) or not 1 <= value.size <= MOST_NUMBERS_SHOWN:
+    if jnp.issubdtype(value.dtype, jax.dtypes.extended) or not 1 <= value.size <= MAX_NUMBERS_SHOWN:
         return f"{value.dtype}{list(value.shape)}"
     return " ".join(np.array2string(np.asarray(value), separator=", ").split())
 

@@ -18,7 +18,7 @@ from jaxbandit.core.checks import InvalidArgument
 
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # Linux allows a process 65,530 maps of memory; a program on a box has up to 2,000.
-MAPS, MOST_MAPS = Path("/proc/self/maps"), 32_000
+MAPS, MAX_MAPS = Path("/proc/self/maps"), 32_000
 MADE = set[Hashable]()
 """Identities of programs that were compiled for later calls. JAX keeps the programs until it clears its caches."""
 _compiled = threading.Event()
@@ -36,7 +36,7 @@ def bound_programs() -> None:
     """Clear JAX's programs, before the compiler runs out of memory maps."""
     if _compiled.is_set():
         _compiled.clear()
-        if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MAX_MAPS:
             jax.clear_caches()
             MADE.clear()
 

@@ -20,7 +20,7 @@ from jaxbandit.core.codec import ObjectTable, from_fields, from_plain, name_of, 
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Above, anything, finite, label, scalar, whole
 from jaxbandit.core.pytree import replace
-from jaxbandit.core.text import MOST_NUMBERS_SHOWN
+from jaxbandit.core.text import MAX_NUMBERS_SHOWN
 from jaxbandit.domains import MOST_POINTS, Box, Contextual, Domain, box, integers, log, product
 from jaxbandit.domains import points as bare_points
 from jaxbandit.domains.boxes import PartOfBox, Side
@@ -153,7 +153,7 @@ class Axis:
         object.__setattr__(self, "values", tuple(held.tolist()))
 
     def __repr__(self) -> str:
-        few = self.scale == "categorical" or len(self.values) <= MOST_NUMBERS_SHOWN
+        few = self.scale == "categorical" or len(self.values) <= MAX_NUMBERS_SHOWN
         first, last = self.values[0], self.values[-1]
         values = ", ".join(map(str, self.values)) if few else f"{len(self.values)} values from {first:g} to {last:g}"
         values = f"any number from {first:g} to {last:g}" if self.continuous else values

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 # A check needs this number of values of an output.
-FEWEST = 5
+MIN_VALUES = 5
 NO_MISTAKE = "No mistake was found."
 
 
@@ -114,11 +114,11 @@ def checked_model(state: State) -> ModelCheck:
     told = [
         Values(name, *(np.asarray(column) for column in zip(*rows, strict=True)))
         for name in outputs.names
-        if len(rows := [(n, one.ticket.index, one.values[name]) for n, one in state.records.items() if name in one.values]) >= FEWEST
+        if len(rows := [(n, one.ticket.index, one.values[name]) for n, one in state.records.items() if name in one.values]) >= MIN_VALUES
     ]
     if not told:
         most = max(sum(name in one.values for one in state.records.values()) for name in outputs.names)
-        raise SessionError(f"check: needs at least {FEWEST} values of an output, and {most} have been told; tell more of them first")
+        raise SessionError(f"check: needs at least {MIN_VALUES} values of an output, and {most} have been told; tell more of them first")
     if np.ndim(state.model.noise_variance) and np.size(state.model.noise_variance) != len(state.modelled.outputs.names):
         raise SessionError("check: needs noise that is the same at all points, and the model has a table of noise over them")
     shown, tickets = state.believed, np.asarray([*state.records])
@@ -177,7 +177,7 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
     pairs = [
         (one, other)
         for one, other in itertools.combinations(varied.values(), 2)
-        if len(np.intersect1d(one.tickets, other.tickets)) >= FEWEST
+        if len(np.intersect1d(one.tickets, other.tickets)) >= MIN_VALUES
     ]
     is_stated = state.shown is None
     candidates = {name: _candidates(state, shown, names.index(name), one) for name, one in varied.items()}
@@ -213,7 +213,7 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
         points, (models, location, transforms) = shown.points[one.indices], candidates[name]
         # A trend along an axis is none in time.
         whole = mistakes.Column.of(points, one.values, models, None, transforms, trend=points)
-        evidence, drift[name] = whole.drift() if whole.freedom >= FEWEST - 1 else (-np.inf, 0.0)
+        evidence, drift[name] = whole.drift() if whole.freedom >= MIN_VALUES - 1 else (-np.inf, 0.0)
         if evidence > np.log(likelier):
             said.append(_drift_in_words(name, one.tickets, drift[name]))
         if is_stated:

@@ -37,7 +37,7 @@ LENGTH = 0.5
 # A smaller noise variance of standardised values counts as no noise. Fits of earlier versions find none below 1e-6.
 QUIET = 5e-7
 # A fit looks at this number of values of an output at most, evenly spaced in their order, because the cost grows with its third power.
-MOST_FITTED = 256
+MAX_FITTED = 256
 DEFAULT_ALGORITHM: Algorithm = Cei(augmented=True)
 Values: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 """Points by number, with the values there by the names of outputs."""
@@ -186,8 +186,8 @@ def _fitted(
         if names == [RUNS]:
             continue
         indices, values, seen = standardised(outputs, new, told, group)
-        if len(seen) > MOST_FITTED:
-            kept = np.linspace(0, len(seen) - 1, MOST_FITTED).astype(int)
+        if len(seen) > MAX_FITTED:
+            kept = np.linspace(0, len(seen) - 1, MAX_FITTED).astype(int)
             indices, values, seen = indices[kept], values[kept], seen[kept]
         # Outputs with equal values keep their hyper-parameters.
         if not np.any(np.ptp(seen, axis=0) if len(seen) else 0):

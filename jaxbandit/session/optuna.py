@@ -47,7 +47,7 @@ from jaxbandit.session.quantities import Outputs
 __all__ = ["Sampler", "export"]
 __dir__ = __all__.copy
 
-MOST_ON_GRID = 10_000
+MAX_GRID_POINTS = 10_000
 OBJECTIVE = "objective"
 
 optuna_storage = Check(
@@ -349,7 +349,7 @@ def _axes(space: SearchSpace, points: Most | Mapping[str, Most] | None, *, conti
         return math.prod(len(axis.values) for axis in axes)
 
     # The largest number of values of an axis that keeps the grid within its limit.
-    most = bisect.bisect_right(range(3, MOST_ON_GRID + 1), MOST_ON_GRID, key=lambda most: size(made(most))) + 2
+    most = bisect.bisect_right(range(3, MAX_GRID_POINTS + 1), MAX_GRID_POINTS, key=lambda most: size(made(most))) + 2
     axes = made(most)
     if size(axes) > MOST_POINTS:
         words = f"give fewer than {short(points)} for each axis, or less parameters"
@@ -361,7 +361,7 @@ def _is_box(space: SearchSpace) -> bool:
     """Return whether parameters need a box rather than a grid."""
     return any(isinstance(each, FloatDistribution) and each.step is None for each in space.values()) or (
         not all(isinstance(each, CategoricalDistribution) for each in space.values())
-        and math.prod(_count(each) for each in space.values()) > MOST_ON_GRID
+        and math.prod(_count(each) for each in space.values()) > MAX_GRID_POINTS
     )
 
 
@@ -383,11 +383,11 @@ def _count(distribution: BaseDistribution) -> float:
 def _side(name: str, distribution: BaseDistribution) -> Axis:
     """Return a side of a box: categories, few steps, or an interval."""
     if isinstance(distribution, FloatDistribution | IntDistribution) and (
-        not _has_steps(distribution) or _count(distribution) > MOST_ON_GRID
+        not _has_steps(distribution) or _count(distribution) > MAX_GRID_POINTS
     ):
         low, high = (0, _last_step(distribution)) if _has_steps(distribution) else (distribution.low, distribution.high)
         return Axis.between(name, low, high, scale="logarithmic" if distribution.log else "linear")
-    return _axis(name, distribution, MOST_ON_GRID)
+    return _axis(name, distribution, MAX_GRID_POINTS)
 
 
 def _axis(name: str, distribution: BaseDistribution, most: int) -> Axis:

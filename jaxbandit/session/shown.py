@@ -13,7 +13,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.domains import Box
 from jaxbandit.kernels import Kernel, Matern32, Matern52
 from jaxbandit.session.axes import Space
-from jaxbandit.session.models import MOST_FITTED, Values, best_of_fits, for_each, prior_of, sides_of, standardised
+from jaxbandit.session.models import MAX_FITTED, Values, best_of_fits, for_each, prior_of, sides_of, standardised
 from jaxbandit.session.quantities import RUNS, Outputs, Standard, probability_of
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates.evidence.density import LEARNED, NOISE
@@ -73,7 +73,7 @@ class Shown:
                 shown._add(average, False, 0.0, indices, values[:, 0])
                 continue
             # Each form of a kernel has 16 draws of hyper-parameters.
-            draws = 16 if len(seen) <= MOST_FITTED and np.unique(seen).size > 1 else 0
+            draws = 16 if len(seen) <= MAX_FITTED and np.unique(seen).size > 1 else 0
             average = averaged(several, *given, prior=prior, bounds={NOISE: LEARNED.noises}, constant=LEARNED.mean, draws=draws)
             nats = (
                 evidence_of_noise(kernel, *given, prior=prior, constant=LEARNED.mean, rough=rough, least=LEARNED.noises[0])

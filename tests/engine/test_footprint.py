@@ -91,6 +91,6 @@ def test_maps_of_memory_stay_bounded_over_many_shapes(use: Callable[[int], objec
     before = maps()
     use(0)
     one = maps() - before
-    monkeypatch.setattr(memory, "MOST_MAPS", before + 2 * one)
+    monkeypatch.setattr(memory, "MAX_MAPS", before + 2 * one)
     most = [(use(shape), maps())[1] for shape in range(1, 7)]
     assert one > 20 and max(most) < before + 4 * one
