@@ -64,7 +64,7 @@ UNDECLARED = {
     "with_noise": "a part of strategies, which call it with widths that have been checked",
     **dict.fromkeys(("canonicalise", "replace", "sweep"), "check what they are given themselves, for it depends on the object"),
     **dict.fromkeys(("pytree", "static"), "declare fields and classes"),
-    **dict.fromkeys(("explain", "nameable"), "check their only argument themselves"),
+    **dict.fromkeys(("explain", "healthy", "nameable"), "check their only argument themselves"),
     **dict.fromkeys(("from_table", "write_whole", "ended", "interrupted"), "of the command line and of study files"),
     "figures.plain": "turns any label into text",
     "arithmetic": "checks its only argument itself, once its context is entered",

@@ -318,7 +318,7 @@ LEARNING = Prior(length_scale=LogNormal(median=0.4, spread=0.7), noise_variance=
 
 @dataclasses.dataclass(frozen=True)
 class LearningRules:
-    """Limits of fits to the values of a run, in units of their variance.
+    """Limits of fits to a run's values, in units of their variance.
 
     Attributes:
       mean: prior variance of the constant mean.
