@@ -17,9 +17,6 @@ from jaxbandit.numerics.ties import pick, restricted_to, squared_distance
 from jaxbandit.rules.safety import Intervals
 from jaxbandit.surrogates import Belief
 
-# Distances to this number of points are computed at once.
-POINTS_AT_ONCE = 64
-
 
 @pytree
 class Goose(Safe):
@@ -63,7 +60,8 @@ class Goose(Safe):
         def away(point: Array) -> Array:
             return jnp.sqrt(squared_distance(points, point))
 
-        reached = jax.lax.map(lambda point: jnp.any(away(point) <= reach), points, batch_size=min(POINTS_AT_ONCE, arena.size))
+        # Distances to 64 points are computed at once.
+        reached = jax.lax.map(lambda point: jnp.any(away(point) <= reach), points, batch_size=min(64, arena.size))
         # The index M of a NaN score is clamped.
         targets, place = reached & ~safe, points[jnp.minimum(goal, arena.size - 1)]
         target = pick(jnp.where(targets, -away(place), -jnp.inf))

@@ -41,8 +41,8 @@ class Safe(Algorithm[SafeState]):
     arrived, whatever a policy believes about missing values. When no point is certified any more, the safe set is the seeds and the trial
     is flagged. A seed that the rule calls unsafe, by default with ``LCB_gj > 0`` for some ``j``, flags the trial and leaves the safe set,
     unless the set would be empty. A trial is also flagged when the set stands still: no point beyond the seeds is certified, and either
-    ``PATIENCE`` rounds passed like this or, for at most ``MOST_EXAMINED`` seeds, no seed could certify a point if its lower bounds were
-    observed there another ``OFTEN`` times. A seed outside the domain fails the trial.
+    30 rounds passed like this or, for at most 8 seeds, no seed could certify a point if its lower bounds were observed there another 100
+    times. A seed outside the domain fails the trial.
 
     Attributes:
       allowed: ``[M]`` booleans, the points that may be certified; default all. It does not exclude seeds.

@@ -31,13 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SafetyTable", "certify"]
 
-DEGREES_OF_FREEDOM, MEAN_DELAY = 3.0, 5.0
 # The conditions that differ from the model, each with a function of the family, the model and the rounds to the arguments of ``simulate``.
 Condition = Callable[[AbstractProblem, Surrogate, int], dict[str, Any]]
-LEGEND = (
-    "violated: trials with an unsafe point; probability: their share with the 95% interval of Clopper and Pearson; largest share: of unsafe"
-    " rounds in one trial."
-)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -78,7 +73,8 @@ class SafetyTable(Described):
 
     def _repr_html_(self) -> str:
         head, *body = self._cells()
-        return html_table(head, body, caption=LEGEND)
+        legend = "probability: their share with the 95% interval of Clopper and Pearson; largest share: of unsafe rounds in one trial."
+        return html_table(head, body, caption=f"violated: trials with an unsafe point; {legend}")
 
 
 def _stretched(kernel: Kernel, factor: float) -> Kernel:
@@ -110,8 +106,9 @@ def _heavy(family: AbstractProblem, model: Surrogate, horizon: int) -> dict[str,
     variances = family.noise.variances(family.outputs)
     if variances is None or not np.all(np.isfinite(variances)):
         raise InvalidArgument("conditions: the family's noise has no known variance, which 'heavy tails' needs; name other conditions")
-    scale = np.sqrt(np.asarray(variances) * (DEGREES_OF_FREEDOM - 2) / DEGREES_OF_FREEDOM)
-    return {"problem": _with_noise(family, StudentT(df=DEGREES_OF_FREEDOM, scale=scale))}
+    freedom = 3.0
+    scale = np.sqrt(np.asarray(variances) * (freedom - 2) / freedom)
+    return {"problem": _with_noise(family, StudentT(df=freedom, scale=scale))}
 
 
 def _with_noise(family: AbstractProblem, noise: object) -> AbstractProblem:
@@ -126,7 +123,7 @@ CONDITIONS: dict[str, Condition] = {
     "length-scale x 2": _with_length_scales(2.0),
     "noise x 3": _louder,
     "heavy tails": _heavy,
-    "late values": lambda family, model, horizon: {"delay": Poisson(mean=MEAN_DELAY)},
+    "late values": lambda family, model, horizon: {"delay": Poisson(mean=5.0)},
 }
 
 

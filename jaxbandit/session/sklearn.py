@@ -23,7 +23,6 @@ __all__ = ["SearchCV"]
 __dir__ = __all__.copy
 
 # Means over the folds: the score, seconds of fitting and of scoring, and bytes of the pickled fitted estimator.
-OUTPUTS = ("score", "fit_time", "score_time", "size")
 
 
 def _by_best(name: str) -> Any:
@@ -87,8 +86,9 @@ class SearchCV(MetaEstimatorMixin, BaseEstimator):
         """Search, and fit the best estimator. ``params`` go to ``cross_validate``."""
         words = {word for text in (self.objective, *self.constraints) for word in re.findall(r"[^\W\d]\w*", text)}
         words -= {"maximise", "minimise", "maximize", "minimize", "e"}
-        for word in words - {*OUTPUTS}:
-            raise InvalidArgument(f"constraints: there is no output {word!r}{did_you_mean(word, OUTPUTS)}; known are {', '.join(OUTPUTS)}")
+        outputs = ("score", "fit_time", "score_time", "size")
+        for word in words - {*outputs}:
+            raise InvalidArgument(f"constraints: there is no output {word!r}{did_you_mean(word, outputs)}; known are {', '.join(outputs)}")
         tried: list[tuple[dict[str, Any], dict[str, float]]] = []
 
         def evaluate(**point: Any) -> dict[str, float]:

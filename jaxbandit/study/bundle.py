@@ -26,7 +26,7 @@ from jaxbandit.study.trial import study_of
 if TYPE_CHECKING:
     import xarray as xr
 
-SUMS, VERSIONS, CITATIONS = "SHA256SUMS", "requirements.txt", "citations.bib"
+SUMS = "SHA256SUMS"
 
 
 class Verification(NamedTuple):
@@ -70,8 +70,8 @@ def bundle(directory: FilePath, file: FilePath, *, scripts: Annotated[Sequence[F
             raise InvalidArgument(f"scripts: there is no file {str(script)!r}")
         parts[f"scripts/{script.name}"] = script
     installed = sorted({f"{one.name}=={one.version}" for one in metadata.distributions()}, key=str.lower)
-    parts |= {CITATIONS: citations.encode(), VERSIONS: "\n".join([*installed, ""]).encode()}
-    parts[SUMS] = "".join(f"{_sum(part)}  {name}\n" for name, part in sorted(parts.items())).encode()
+    parts |= {"citations.bib": citations.encode(), "requirements.txt": "\n".join([*installed, ""]).encode()}
+    parts[SUMS] = "".join(f"{_checksum(part)}  {name}\n" for name, part in sorted(parts.items())).encode()
 
     def write(path: Path) -> None:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -113,11 +113,11 @@ def _unpack(file: Path, folder: Path) -> None:
     named = dict(line.split("  ", 1)[::-1] for line in (folder / SUMS).read_text().splitlines())
     for name, known in named.items():
         part = folder / name
-        if not part.is_file() or _sum(part) != known:
+        if not part.is_file() or _checksum(part) != known:
             raise InvalidArgument(f"file: {name!r} of {str(file)!r} is missing or was altered since the bundle was made")
 
 
-def _sum(part: Path | bytes) -> str:
+def _checksum(part: Path | bytes) -> str:
     """Return the SHA-256 sum of a file or of bytes."""
     if isinstance(part, bytes):
         return hashlib.sha256(part).hexdigest()
