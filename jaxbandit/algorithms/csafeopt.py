@@ -18,8 +18,6 @@ from jaxbandit.rules.safety import Intervals
 from jaxbandit.rules.widths import ImprovedGPUCB
 from jaxbandit.surrogates import Belief
 
-THEORY = ImprovedGPUCB(norm_bound=2.0, noise_scale=0.1, delta=0.1, union=1.0)
-
 
 @pytree
 class CSafeOpt(Safe):
@@ -45,7 +43,9 @@ class CSafeOpt(Safe):
     name: ClassVar[str] = "csafeopt"
     title: ClassVar[str] = "CSafeOpt"
     papers: ClassVar[Mapping[str, str]] = {"wendl2026": "the code"}
-    estimator: Bounds = Bounds(reward_width=THEORY, cost_width=THEORY)
+    estimator: Bounds = Bounds(
+        **dict.fromkeys(("reward_width", "cost_width"), ImprovedGPUCB(norm_bound=2.0, noise_scale=0.1, delta=0.1, union=1.0))
+    )
     epsilon: Annotated[Scalar, positive, Letter("eps")] = 1.0
     alpha: Annotated[Scalar, nonnegative, Letter("alpha")] = 0.6
     zeta: Annotated[Scalar, nonnegative, Letter("zeta")] = 0.1

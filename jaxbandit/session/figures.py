@@ -19,10 +19,9 @@ from jaxbandit.session.quantities import Outputs, readable
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.axes import Axes
 
 FEASIBILITY = "probability of feasibility"
-# Crosses without a value stand at this share of a panel's height.
-AT_FOOT = 0.03
 # A slice shows points within this share of the other axes' ranges.
 NEAR = 0.2
 
@@ -69,9 +68,7 @@ def belief_figure(
                     shown = dataclasses.replace(quantity, seen=(chosen[kept], quantity.seen[1][kept]))
                 if len(failed):
                     kept = failed[_near(ground, best, number)[failed]] if sliced and number is not None else failed
-                    axis.plot(
-                        x[kept], np.full(len(kept), AT_FOOT), transform=axis.get_xaxis_transform(), label="failed", **MARKERS["failed"]
-                    )
+                    _cross_out(axis, x[kept])
                 joined = number is None or not space.domain.is_categorical(number)
                 figures.belief_curve(axis, shown, x, along, joined=joined, dots=nearness(space) if sliced else "measured")
                 axis.axvline(x[best], color=COLOURS[1], linestyle=":", label="recommended")
@@ -93,6 +90,12 @@ def nearness(space: Space) -> str:
     return f"measured within {NEAR:.0%} of the other axes' ranges{same}"
 
 
+def _cross_out(axis: Axes, places: np.ndarray) -> None:
+    """Draw crosses of failed runs at the foot of a panel."""
+    foot = np.full(len(places), 0.03)
+    axis.plot(places, foot, transform=axis.get_xaxis_transform(), label="failed", **MARKERS["failed"])
+
+
 def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
     """Return a figure of the outputs' measurements and best values by ticket."""
     tickets = history["ticket"].values
@@ -105,7 +108,7 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
             if name == outputs.objective.name:
                 axis.step(tickets, history["best_so_far"].values, where="post", color=COLOURS[1], label="best feasible so far")
             if len(failed):
-                axis.plot(failed, np.full(len(failed), AT_FOOT), transform=axis.get_xaxis_transform(), label="failed", **MARKERS["failed"])
+                _cross_out(axis, failed)
             for limit, label in _limits(outputs, name):
                 axis.axhline(limit, color=COLOURS[2], linestyle="--", linewidth=pen(0.7), label=label)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -29,7 +29,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.doors import either
 from jaxbandit.host.files import move_over, reason_of
 
-JOURNAL, LOCK_SUFFIX, HEAD_SUFFIX = "session.sqlite", ".lock", ".head"
+JOURNAL, HEAD_SUFFIX = "session.sqlite", ".head"
 # Version of new journals. Journals of version 1 keep theirs until an event of `ADDED` is appended.
 SCHEMA = 2
 # Version of journals with a failed run.
@@ -329,7 +329,7 @@ def _connected(path: Path, mode: str = "mode=rwc") -> sqlite3.Connection:
 
 
 def _lock_of(path: Path) -> FileLock:
-    return FileLock(path.with_suffix(LOCK_SUFFIX), thread_local=False)
+    return FileLock(path.with_suffix(".lock"), thread_local=False)
 
 
 @contextlib.contextmanager
@@ -353,7 +353,7 @@ def _held(lock: FileLock, path: Path, wait: float) -> Iterator[None]:
             words = f"is in use by a call that takes longer than {wait:g} s; wait for its end, or open it for reading only"
             raise SessionInUse(f"directory: the session in {path.parent} {words}") from error
         except OSError as error:
-            words = f"cannot open {path.with_suffix(LOCK_SUFFIX)}, by which a call holds the session: {reason_of(error)}"
+            words = f"cannot open {lock.lock_file}, by which a call holds the session: {reason_of(error)}"
             raise SessionError(f"directory: {words}") from error
         yield
 
