@@ -120,8 +120,8 @@ class Safe(Algorithm[SafeState]):
         is_at_seeds = jnp.any(trusted) & ~jnp.any(certified & ~seeds) & ~jnp.all(trusted) & ~jnp.asarray(verdict.resting)
         still, could_leave = jnp.where(is_at_seeds, state.still + 1, 0), jnp.asarray(True)
         own = self.count or 0 if self.seeds is None else len(jnp.asarray(self.seeds))
-        # With more than 8 seeds it would take too long to compute in every round whether they could certify a point. Values in other contexts
-        # could certify points, too.
+        # With more than 8 seeds it would take too long to compute in every round whether they could certify a point. Values in other
+        # contexts could certify points, too.
         if arena.context is None and 0 < own <= 8:
             places = jax.lax.top_k(trusted.astype(known.sd.dtype), min(own, arena.size))[1]
             # After 100 measurements of a seed, more measurements would change little.

@@ -74,7 +74,7 @@ def _after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int], 
     model = surrogate if (due == due[:, :1]).all() else surrogate.separate()
     with arithmetic([model.precision]) as switched:
         model = canonicalise(model).factorised()
-        belief = _replayed(model, places, values.astype(float_dtype()), due, np.asarray(rounds, np.int32), where)
+        belief = _predictions_along(model, places, values.astype(float_dtype()), due, np.asarray(rounds, np.int32), where)
     # Outside this block JAX would round its own arrays.
     return jax.tree.map(np.asarray, belief) if switched else belief
 
@@ -95,7 +95,7 @@ def _course(trajectory: Trajectory) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @jax.jit
-def _replayed(surrogate: Surrogate, places: Array, values: Array, due: Array, rounds: Array, where: Array | None) -> Prediction:
+def _predictions_along(surrogate: Surrogate, places: Array, values: Array, due: Array, rounds: Array, where: Array | None) -> Prediction:
     """Return the predictions after ``rounds [n]`` of values due at ``due``."""
     if isinstance(surrogate, BoxSurrogate):
         surrogate, prior, indices = surrogate.holding(places)

@@ -29,9 +29,6 @@ from jaxbandit.surrogates import Surrogate, arithmetic
 __all__ = ["Claim", "TheoryCheck", "check"]
 __dir__ = __all__.copy
 
-# Exponents are fitted from this share of the horizon on, because bounds are about many rounds.
-FROM = 0.2
-
 
 class Claim(NamedTuple):
     """Bound of a cumulative measure, up to a constant.
@@ -144,7 +141,8 @@ def _slopes(curves: np.ndarray) -> np.ndarray:
     They are slopes of least squares in logarithms. A curve that is not positive everywhere in that part has the slope 0.
     """
     rounds = np.arange(1, curves.shape[1] + 1)
-    late = rounds >= max(2, FROM * len(rounds))
+    # Exponents are fitted from this share of the horizon on, because bounds are about many rounds.
+    late = rounds >= max(2, 0.2 * len(rounds))
     x = np.log(rounds[late])
     positive = np.all(curves[:, late] > 0, axis=1, keepdims=True)
     y = np.log(np.where(positive, curves[:, late], 1.0))

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxbandit import cli
 from jaxbandit.cli import main, sessions
 from jaxbandit.session import Axis, Session, Specification, read_toml
 from jaxbandit.study import from_toml
@@ -213,7 +212,8 @@ def test_the_example_finds_a_yield_in_percent(tmp_path: Path, capsys: Any) -> No
 
 
 def test_the_examples_of_the_help_can_be_run() -> None:
-    assert len(from_toml(cli.EXAMPLE).runs) == 3 and read_toml(sessions.EXPERIMENT).outputs.names == ("yield", "cost", "purity", "pH")
+    assert len(from_toml(sessions.EXPERIMENT.with_name("study.toml")).runs) == 3
+    assert read_toml(sessions.EXPERIMENT).outputs.names == ("yield", "cost", "purity", "pH")
 
 
 ON_A_BOX = """

@@ -256,7 +256,7 @@ class HyperPosterior(NamedTuple):
         # This is the derivative in the logarithm of the noise variance.
         along_noise = 0.5 * (fit + spread - outputs * total) - np.sum(slopes * excess)
         more = (0, len(data.counts) - size)
-        of_kernel, of_noise = _slopes(*given, np.pad(slopes * scale, (more, more)))
+        of_kernel, of_noise = _weighted_slopes(*given, np.pad(slopes * scale, (more, more)))
         numbers = [*jax.tree.leaves(kernel), noise]
         along = [*map(np.asarray, jax.tree.leaves(of_kernel)), np.asarray(of_noise) + along_noise / noise]
         parts = [np.ravel(a * x) for name, a, x in zip(self.now, along, numbers, strict=True) if name in self.free]
@@ -506,7 +506,7 @@ def _between(kernel: Kernel, data: Collapsed, others: Array) -> tuple[Array, Arr
 
 
 @jax.jit
-def _slopes(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed, weights: Array) -> tuple[Kernel, Array]:
+def _weighted_slopes(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed, weights: Array) -> tuple[Kernel, Array]:
     """Return the gradient of weighted covariances plus the prior's log density."""
 
     def total(kernel: Kernel, noise: Array) -> Array:
