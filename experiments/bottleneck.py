@@ -13,10 +13,10 @@ kernel and 10 starts, gave an average regret after 50 rounds of 0.090 [0.086, 0.
 form, and 0.026 [0.021, 0.032] for safe UCB: the optimum needs no expansion.
 
 Measured 2026-11-28 by ``python -m experiments bottleneck``:
-What we get, no point unsafe in any run: on the bottleneck CSafeOpt has a regret of 14.1, GoOSE 22.3 and safe UCB 92.5. On the double
-bottleneck safe UCB has 218.9 and GoOSE 39.2. CSafeOpt has 39.0, less than the 44.3 [42.4, 48.2] of the independent program; a second program,
-in NumPy on random candidates, has 38.5 and 39.0, so that the grid is not the reason. On the clinical trial the average regret is 0.090
-[0.085, 0.096] for M-SafeOpt, 0.093 [0.088, 0.100] for its second form, and 0.026 [0.021, 0.030] for safe UCB: reproduces.
+What we get, no point unsafe in any run: on the bottleneck the regret is 14.1 for CSafeOpt, 22.3 for GoOSE and 92.5 for safe UCB. On the
+double bottleneck safe UCB has 218.9 and GoOSE 39.2. CSafeOpt has 39.0, less than the 44.3 [42.4, 48.2] of the independent program.
+Another one, in NumPy on random candidates, has 38.5 and 39.0, so that the grid is not the reason. On the clinical trial the average
+regret is 0.090 [0.085, 0.096] for M-SafeOpt, 0.093 [0.088, 0.100] for its second form, and 0.026 [0.021, 0.030] for safe UCB: reproduces.
 
 As in the code, values of the bottlenecks are standardised anew in every round, constraints keep their zero, and there is no noise. Our
 points are a fixed grid, the code's are drawn in every round. The seed is the first evaluation.

@@ -53,7 +53,12 @@ class Safe(Algorithm[SafeState]):
     seeds: Annotated[Indices, points, vector("the number of a point each"), Letter("seeds")] | None = None
     count: Annotated[int, how_many_points(), Letter("count")] | None = static(default=None)
     allowed: Annotated[Array, mask] | None = None
-    safety: SafeSet = Confidence()
+    safety: SafeSet | None = None
+
+    @property
+    def rule(self) -> SafeSet:
+        """The rule that certifies points."""
+        return Confidence() if self.safety is None else self.safety
 
     @property
     def traits(self) -> Traits:
@@ -67,12 +72,12 @@ class Safe(Algorithm[SafeState]):
                 ' a study informed = {type = "SafestSeeds"}',
             )
             lacks += "; count=n takes the n points that the model believes safest, which guarantees nothing"
-        return Traits(certifies=True, seeds=self.seeds, lacks=lacks, joint_arrival=self.safety.joint_arrival)
+        return Traits(certifies=True, seeds=self.seeds, lacks=lacks, joint_arrival=self.rule.joint_arrival)
 
     @property
     def on_contexts(self) -> bool:
         # The model's safest points before round 1 are of one context.
-        return self.count is None and self.safety.on_contexts
+        return self.count is None and self.rule.on_contexts
 
     def init(self, arena: Arena) -> SafeState:
         # A rule that sets facts while a trial is traced may have set no seeds.
@@ -81,16 +86,16 @@ class Safe(Algorithm[SafeState]):
         domain = arena.surrogate.domain
         certified = jnp.zeros((domain.contexts,), bool) if isinstance(domain, Contextual) else jnp.asarray(False)
         mask = jnp.zeros((arena.size,), bool) if self.seeds is None else _mask(jnp.asarray(self.seeds), arena.size)
-        memory = self.safety.start(arena.domain, arena.constraints, arena.horizon, arena.dtype)
+        memory = self.rule.start(arena.domain, arena.constraints, arena.horizon, arena.dtype)
         return SafeState(posterior=arena.surrogate.init(), seeds=mask, certified=certified, still=jnp.int32(0), memory=memory)
 
     def learn(self, arena: Arena, state: SafeState, observation: Seen) -> SafeState:
         state = super().learn(arena, state, observation)
-        return replace(state, memory=self.safety.learn(state.memory, arena.domain, *_costs(observation)))
+        return replace(state, memory=self.rule.learn(state.memory, arena.domain, *_costs(observation)))
 
     def update(self, arena: Arena, state: SafeState, observation: Seen, t: Array) -> SafeState:
         state = super().update(arena, state, observation, t)
-        return replace(state, memory=self.safety.count(state.memory, *_costs(observation)[1:]))
+        return replace(state, memory=self.rule.count(state.memory, *_costs(observation)[1:]))
 
     @abc.abstractmethod
     def choose(self, arena: Arena, state: SafeState, belief: Belief, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
@@ -99,7 +104,7 @@ class Safe(Algorithm[SafeState]):
     def select(self, arena: Arena, state: SafeState, t: Array, key: Key) -> tuple[Decision, SafeState]:
         belief = arena.belief(state)
         # The model of the belief has the hyper-parameters that are fitted.
-        verdict = self.safety.judge(state.memory, intervals(belief.model, belief, self.estimator, t, key), arena.domain)
+        verdict = self.rule.judge(state.memory, intervals(belief.model, belief, self.estimator, t, key), arena.domain)
         seeds, certified, known = arena.here(state.seeds), verdict.certified, verdict.known
         if self.allowed is not None:
             certified = certified & arena.here(jnp.asarray(self.allowed))
@@ -125,7 +130,7 @@ class Safe(Algorithm[SafeState]):
         if arena.context is None and 0 < own <= 8:
             places = jax.lax.top_k(trusted.astype(known.sd.dtype), min(own, arena.size))[1]
             # After 100 measurements of a seed, more measurements would change little.
-            expansion = self.safety.expansion(Expansion(often=100))
+            expansion = self.rule.expansion(Expansion(often=100))
             expands = expansion.expands(belief.model, belief, known, certified | trusted, places)
             could_leave = jnp.any(expands & trusted[places])
         # A trial is flagged after 30 rounds without a certified point beyond the seeds.
@@ -198,7 +203,7 @@ class SafeOpt(Safe):
         # Only an expander whose interval is wider than every maximiser's can be chosen.
         wider = known.size * (1 - tie_share(known.size.dtype)) > jnp.max(jnp.where(promising, known.size, -jnp.inf))
         candidates = safe & wider & jnp.any(known.sd > self.threshold, axis=0)
-        expansion = self.safety.expansion(Expansion(lipschitz=self.lipschitz, together=self.together))
+        expansion = self.rule.expansion(Expansion(lipschitz=self.lipschitz, together=self.together))
         widest = expansion.widest(belief.model, belief, known, safe, candidates)
         chosen = promising | (jnp.arange(arena.size, dtype=jnp.int32) == widest)
         return pick(restricted_to(chosen, known.size))
@@ -230,7 +235,7 @@ class StageOpt(Safe):
 
     def choose(self, arena: Arena, state: SafeState, belief: Belief, known: Intervals, safe: Array, t: Array, key: Key) -> Array:
         exploring = jnp.asarray(t, known.sd.dtype) <= self.exploration
-        expansion = self.safety.expansion(Expansion(lipschitz=self.lipschitz, together=self.together))
+        expansion = self.rule.expansion(Expansion(lipschitz=self.lipschitz, together=self.together))
         # The second stage has no candidates to examine, so it costs no matrix product.
         widest = expansion.widest(belief.model, belief, known, safe, safe & exploring)
         expander = jnp.arange(arena.size, dtype=jnp.int32) == widest
