@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Array, Declared, Indices, Key, check_fields, symbols
-from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Contextual, Domain
 from jaxbandit.feedback import DelayedSurrogate, Feedback, Policy, Wait
@@ -41,12 +41,14 @@ class Arena:
       points: ``[n, d]`` points of the unit cube of a box that beliefs are about, instead of the points of the posterior.
       context: ``[]`` int32, the round's context on a domain with contexts, within ``select``. Beliefs are then about its ``A`` actions, and
         a decision numbers these.
+      runs_seldom: whether programs run too seldom to repay a long compilation.
     """
 
     surrogate: AbstractSurrogate
     horizon: Array
     points: Array | None = None
     context: Array | None = None
+    runs_seldom: bool = static(default=False)
 
     @property
     def constraints(self) -> int:
@@ -395,7 +397,7 @@ class Scored(Algorithm[S]):
             estimate = self.estimate(replace(arena, points=points), state, t, key)
             return self.score(ready, estimate), estimate
 
-        points, best, estimate = best_of_box(box, arena.belief(state).pool, score, look)
+        points, best, estimate = best_of_box(box, arena.belief(state).pool, score, look, in_one=arena.runs_seldom)
         index, placed = self.place(arena, state, points[best])
         # The index M marks a NaN score.
         index = jnp.where(found.index == arena.size, found.index, index)

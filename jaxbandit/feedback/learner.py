@@ -145,6 +145,8 @@ class Policy(Declared, abc.ABC):
     has_factors_of_arrivals: ClassVar[bool] = True
     in_files: ClassVar[bool] = True
     name: ClassVar[str]
+    # True if the belief is the model's own as long as no value is late.
+    matters_only_late: ClassVar[bool] = False
 
     @checked
     def bind(

@@ -14,6 +14,7 @@ from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.feedback.learner import DelayedSurrogate, Feedback, LatePosterior, Policy, fold_arrivals, in_turn_of_slots
 from jaxbandit.surrogates import Belief, BoxSurrogate, Posterior, Prediction, Surrogate
+from jaxbandit.surrogates.boxes.pool import with_column
 from jaxbandit.surrogates.features import SquareRoot, matmul
 from jaxbandit.surrogates.posterior import Arrived, deviation
 from jaxbandit.surrogates.precision import least_variances
@@ -32,6 +33,7 @@ class Wait(Policy):
     """
 
     name: ClassVar[str] = "wait"
+    matters_only_late: ClassVar[bool] = True
 
     def init(self, learner: DelayedSurrogate) -> LatePosterior:
         return LatePosterior(belief=learner.arrivals.init(), chosen=jnp.int32(0))
@@ -167,6 +169,7 @@ class Hallucinate(Policy):
     """
 
     name: ClassVar[str] = "hallucinate"
+    matters_only_late: ClassVar[bool] = True
     papers: ClassVar[Mapping[str, str]] = {"desautels2014": ""}
 
     def allows_one_root(self, model: Surrogate, capacity: int) -> bool:
@@ -215,7 +218,7 @@ class Hallucinate(Policy):
         index, belief = cast(BoxSurrogate, learner.chosen).place(posterior.belief, point)
         pairs = zip(arrivals.forms_in_force, posterior.factors, strict=True)
         moments = arrivals.moments(posterior.factors, jnp.stack(posterior.weights), point[None])
-        shift = belief.shift.at[:, index].set(moments[0][:, 0])
+        shift = with_column(belief.shift, index, moments[0][:, 0])
         factors = tuple(form.place(factor, point)[0] for form, factor in pairs)
         return index, replace(posterior, belief=replace(belief, shift=shift), factors=factors)
 

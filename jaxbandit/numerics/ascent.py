@@ -73,6 +73,7 @@ def ascend(
     best: int | None = None,
     inverse: Array | None = None,
     onto: Callable[[Array], Array] | None = None,
+    in_one: bool = False,
 ) -> Climb:
     """Ascend a score from ``starts [n, d]``, and return the ends.
 
@@ -90,6 +91,7 @@ def ascend(
       best: number ``n`` of ascents that go on.
       inverse: inverses ``[n, d, d]`` of the negative Hessians at the starts, of an earlier ascent from there. Default: they are unknown.
       onto: projection of points ``[n, d]`` onto a convex part of the cube that has the starts, in which ascents stay. Default: the cube.
+      in_one: whether all ascents go on in one loop, and only the best are returned. The program takes less time to compile and more to run.
     """
     count, dimension = starts.shape
 
@@ -151,12 +153,25 @@ def ascend(
         inverse=jnp.zeros((count, dimension, dimension), starts.dtype) if inverse is None else inverse,
         share=jnp.ones((count,), starts.dtype),
     )
-    length = min(first, steps) if best is not None and best < count else steps
-    (climb, place), _ = jax.lax.scan(step, (climb, starts), jnp.arange(1 + length) == 0)
-    if best is not None and best < count:
-        _, kept = jax.lax.top_k(_apart(climb.place, climb.value), best)
-        before = jax.tree.map(lambda part: part[kept], (climb, place))
-        (climb, _), _ = jax.lax.scan(lambda now, _: step(now, False), before, length=steps - length)
+    if best is None or best >= count:
+        (climb, _), _ = jax.lax.scan(step, (climb, starts), jnp.arange(1 + steps) == 0)
+        return climb
+    length = min(first, steps)
+    if in_one:
+
+        def noted(before: tuple[Climb, Array], fresh: Array) -> tuple[tuple[Climb, Array], tuple[Array, Array]]:
+            after = step(before, fresh)[0]
+            return after, (after[0].place, after[0].value)
+
+        (climb, place), way = jax.lax.scan(noted, (climb, starts), jnp.arange(1 + steps) == 0)
+        so_far = jax.tree.map(lambda part: part[length], way)
+    else:
+        (climb, place), _ = jax.lax.scan(step, (climb, starts), jnp.arange(1 + length) == 0)
+        so_far = climb.place, climb.value
+    _, kept = jax.lax.top_k(_apart(*so_far), best)
+    climb, place = jax.tree.map(lambda part: part[kept], (climb, place))
+    if not in_one:
+        (climb, _), _ = jax.lax.scan(lambda now, _: step(now, False), (climb, place), length=steps - length)
     return climb
 
 

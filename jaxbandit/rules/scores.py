@@ -115,7 +115,9 @@ class Score(NamedTuple):
         return jnp.where(worst > 0, 20.0 * (jnp.max(reward) - jnp.min(reward)) / jnp.square(jnp.where(worst > 0, worst, 1)), 0)
 
 
-def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tuple[Score, T]]) -> tuple[Array, Array, T]:
+def best_of_box(
+    box: Box, pool: Array, score: Score, look: Callable[[Array], tuple[Score, T]], *, in_one: bool = False
+) -> tuple[Array, Array, T]:
     """Return points of the unit cube, the best's index, and their ``look``.
 
     The points ``[n, d]`` are the ends of ascents that start in the pool, and the best point of the pool, so that the choice is never worse.
@@ -125,6 +127,7 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
       pool: points ``[M, d]`` of the unit cube, the box's candidates first.
       score: the scores of the pool, whose flags are those of the round.
       look: function from points ``[n, d]`` to their scores and anything else that the caller needs of the returned points.
+      in_one: as for :func:`~jaxbandit.numerics.ascent.ascend`.
     """
     raised = [everywhere(mask) for mask, _ in score.flags]
     prices = score.prices()
@@ -140,7 +143,7 @@ def best_of_box(box: Box, pool: Array, score: Score, look: Callable[[Array], tup
     # After six steps of all ascents only the best ones go on, as many as a box has starts. In float32 these steps take a tenth of a round
     # less, and constrained EI with fits loses on the welded beam (128 trials, lower quartile after 100 evaluations -1.766 for -1.727):
     # beliefs there need float64.
-    ended = ascend(climbed, pool[starts], box.steps, first=6, best=box.starts, onto=onto)
+    ended = ascend(climbed, pool[starts], box.steps, first=6, best=box.starts, onto=onto, in_one=in_one)
     if box.counted:
         ended = _at_whole_numbers(box, climbed, ended.place)
     ends = ended.place

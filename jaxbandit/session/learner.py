@@ -122,7 +122,7 @@ def _choose(
     numbers; with delayed feedback, points ``under_way [M]`` look worst in it. Points ``allowed [M]`` (default: all) may be certified.
     The choice is among the actions of ``context []``, if there is one.
     """
-    algorithm, arena, key = setting.algorithm, setting.arena, learner.policy_key(setting.key, t)
+    algorithm, arena, key = setting.algorithm, replace(setting.arena, runs_seldom=True), learner.policy_key(setting.key, t)
     if allowed is not None:
         algorithm = algorithm.with_facts(allowed=allowed)
     if index is not None:
@@ -250,21 +250,26 @@ def room_for(count: int) -> int:
 class Course:
     """Rounds of a session, with the learner's state computed when needed."""
 
-    def __init__(self, make: Callable[[], Setting], seen: Seeing = lambda _, value: value) -> None:
+    def __init__(
+        self, make: Callable[[], Setting], seen: Seeing = lambda _, value: value, in_turn: Callable[[], Setting] | None = None
+    ) -> None:
         # The last round has not ended.
         self.rounds: list[PendingRound] = []
         self._known: list[Told] = []
         self.readable: Callable[[Place], Place] = tuple
         # Values of a round come before the next round if this is true.
         self.at_once = False
-        self.learn_under(make, seen)
+        self.learn_under(make, seen, in_turn)
 
-    def learn_under(self, make: Callable[[], Setting], seen: Seeing, *, learns_runs: bool = False) -> None:
+    def learn_under(
+        self, make: Callable[[], Setting], seen: Seeing, in_turn: Callable[[], Setting] | None = None, *, learns_runs: bool = False
+    ) -> None:
         """Rerun all rounds, when needed, with another setting and ``seen``.
 
-        If it ``learns_runs``, the last output of the setting is whether runs failed.
+        As long as no value is late, the setting is the one that ``in_turn`` makes. If it ``learns_runs``, the last output of the setting is
+        whether runs failed.
         """
-        self._make, self._seen, self._learns_runs = make, seen, learns_runs
+        self._make, self._seen, self._in_turn, self._learns_runs = make, seen, in_turn, learns_runs
         self._setting: Setting | None = None
         self._play_anew()
 
@@ -272,8 +277,22 @@ class Course:
     def setting(self) -> Setting:
         """Everything that stays the same from round to round."""
         if self._setting is None:
-            self._setting = self._make()
+            self._setting = self._make() if self._in_turn is None else self._in_turn()
         return self._setting
+
+    def _look_for_late_values(self, rounds: int) -> None:
+        """Rerun all rounds for late values unless each came before the next round.
+
+        The last of the ``rounds`` that are looked at is the last that must have ended.
+        """
+        # A value of whether the run gave values comes with the last value.
+        known = all(RAN in values for *_, values in self._known)
+        ended = (
+            (t, RAN) in one.arrivals and all(number == t for number, _ in one.arrivals) for t, one in enumerate(self.rounds[:rounds], 1)
+        )
+        if self._in_turn is not None and not (known and all(ended)):
+            self._in_turn = self._setting = None
+            self._play_anew()
 
     def _play_anew(self) -> None:
         """Rerun all rounds when they are next needed."""
@@ -294,8 +313,10 @@ class Course:
 
         On a box the point gets the number ``asked.index`` and a ``readable`` place. A rerun gives the state ``before`` its round.
         """
-        setting, domain = self.setting, self.setting.arena.domain
+        if before is None:
+            self._look_for_late_values(len(self.rounds))
         carry, t = (self.latest(), len(self.rounds) + 1) if before is None else (before, self._played + 1)
+        setting, domain = self.setting, self.setting.arena.domain
         own = np.int32(asked.index) if isinstance(domain, Box) else None
         context = np.int32(asked.index // domain.actions) if isinstance(domain, Contextual) else None
 
@@ -347,8 +368,8 @@ class Course:
 
     def without(self, spots: Sequence[Spot]) -> Course:
         """Return the course without the asking of some points."""
-        course, numbers = Course(self._make, self._seen), dict[int, int]()
-        course.learn_under(self._make, self._seen, learns_runs=self._learns_runs)
+        course, numbers = Course(self._make), dict[int, int]()
+        course.learn_under(self._make, self._seen, self._in_turn, learns_runs=self._learns_runs)
         course.readable = self.readable
         course.begin([one for one in self._known if one[:2] not in spots])
         for number, one in enumerate(self.rounds, start=1):
@@ -368,19 +389,25 @@ class Course:
     @property
     def complete(self) -> bool:
         """Return whether all values for the next choice have arrived."""
-        if not self.rounds or (self.setting.delays is not None and not self.at_once):
-            return True
+        can_be_late = self._in_turn is not None or self.setting.delays is not None
+        return not self.rounds or (can_be_late and not self.at_once) or self._has_all_values
+
+    @property
+    def _has_all_values(self) -> bool:
+        """Return whether all values of the last round have arrived in it."""
         arrivals, number = self.rounds[-1].arrivals.keys(), len(self.rounds)
         return (number, RAN) in arrivals if self._learns_runs else len(arrivals - {(number, RAN)}) == self.setting.arena.surrogate.outputs
 
     def latest(self) -> CourseState:
         """Return the state as if the last round, if complete, ended now."""
         if self._now is None:
+            self._look_for_late_values(len(self.rounds) - 1)
             self._carry = self._carry or self.start()
             with self._arithmetic():
                 while self._played < len(self.rounds) - 1:
                     self._carry, self._played = self._ended(self._carry), self._played + 1
-                self._now = self._ended(self._carry) if self._played < len(self.rounds) and self.complete else self._carry
+                ends = self._played < len(self.rounds) and (self._has_all_values if self._in_turn else self.complete)
+                self._now = self._ended(self._carry) if ends else self._carry
         return self._now
 
     def start(self) -> CourseState:
@@ -432,6 +459,9 @@ class Course:
 
     def predict(self, place: Place = ()) -> Prediction:
         """Return mean and deviation ``[k, M]``, or ``[k, 1]`` at a place."""
+        # A state in turn lacks the place of a round that has not ended.
+        if not place:
+            self._look_for_late_values(len(self.rounds))
         at = np.asarray(place, self.setting.arena.dtype) if place else None
         with self._arithmetic():
             return jax.tree.map(np.asarray, _predict(self.setting, self.latest().state, at))

@@ -71,12 +71,12 @@ def draws(algorithm: Algorithm) -> bool:
     return any(isinstance(part, Thompson) for part in parts)
 
 
-def spread_out(domain: Domain, key: Key) -> InitialDesign:
+def spread_out(domain: Domain, key: Key | None) -> InitialDesign:
     """Return the default initial design: points of a Sobol sequence.
 
     There are ``2 (d + 1)`` points, at most ten, because on more than four axes a model chooses better points from there on. On a grid they
     are the points nearest to the sequence. On a box the last point is within a ten-thousandth of every side of the first, which tells noise
-    from roughness, unless all axes are of whole numbers.
+    from roughness, unless all axes are of whole numbers. Only a grid needs the ``key``.
     """
     count = min(2 * (domain.dimension + 1), 10)
     if isinstance(domain, Box):

@@ -178,9 +178,8 @@ class Session(Reading):
             specification = seeded_by(specification, rows)
         if specification.initial is None and 0 < specification.design.count <= sum(row.is_whole(specification.outputs) for row in rows):
             specification = dataclasses.replace(specification, initial=InitialDesign())
-        setting = specification.setting
         # Raise the algorithm's errors before the journal is written.
-        jax.eval_shape(Course(lambda: setting).start)
+        specification.check_start(*specification.first)
         if specification.is_guarded and specification.algorithm.traits.seeds is None:
             words = "takes the points that the model believes safest, which guarantees nothing"
             raise InvalidArgument(

@@ -206,7 +206,9 @@ class Specification(Described):
             if self.is_guarded:
                 seeds = self.algorithm.traits.seeds
                 return InitialDesign() if seeds is None else InitialDesign(indices=np.unique(np.asarray(seeds)))
-            return InitialDesign() if self.model else spread_out(self.space.domain, self._design_key)
+            # A key by itself compiles programs.
+            key = None if isinstance(self.space.domain, Box) else self._design_key
+            return InitialDesign() if self.model else spread_out(self.space.domain, key)
         return self.initial
 
     @property
@@ -227,7 +229,7 @@ class Specification(Described):
             return []
         if not isinstance(domain, Box):
             return [int(index) for index in np.asarray(self.design.points(self._design_key, domain.size))]
-        with arithmetic([self.setting.arena.surrogate.model.precision]):
+        with arithmetic([self._cell_with(*self.first, self.room()).variants.pick(0)[1].precision]):
             places = jax.jit(InitialDesign.places)(self.design, self._design_key, domain)
             return [self.space.readable(place) for place in np.asarray(places).tolist()]
 
@@ -237,6 +239,18 @@ class Specification(Described):
         outputs = self.outputs
         unknown = Standard(location=(0.0, *(one.centre for one in outputs.constraints)), scale=(1.0,) * len(outputs.names))
         return self.model or default_model(self.space.domain, self.algorithm), unknown if self.standardise or not self.model else None
+
+    @functools.cached_property
+    def in_turn(self) -> Specification | None:
+        """The specification on a box if each value comes before the next round.
+
+        It is ``None`` where its choices may be others. As long as no value is late, its learner has one posterior in place of two, and its
+        programs take half the time to compile and to run.
+        """
+        if self.at_once or self.learns_runs or self.schema == 1 or self.delay is not None or not isinstance(self.space.domain, Box):
+            return None
+        assert self.feedback is not None
+        return dataclasses.replace(self, delay=NoDelay(), feedback=None) if self.feedback.matters_only_late else None
 
     @functools.cached_property
     def setting(self) -> Setting:
@@ -297,17 +311,21 @@ class Specification(Described):
         try:
             algorithm = self.algorithm.with_runs(len(self.outputs.functions) - 1)
             parts = dataclasses.replace(self, outputs=self.outputs.with_runs(), algorithm=algorithm, learns_runs=True, **late)
-            cell = parts._cell_with(*with_runs(self.outputs, self.first[0], *self.first, self.space.domain.size), self.room())
-
-            def begun(pair: Array) -> object:
-                setting = cell.setting(typed(self.key), pair)
-                return setting.algorithm.init(setting.arena)
-
-            with arithmetic([cell.variants.pick(0)[1].precision]):
-                jax.eval_shape(begun, np.asarray([0, 0, 1], np.int32))
+            parts.check_start(*with_runs(self.outputs, self.first[0], *self.first, self.space.domain.size))
         except InvalidArgument:
             return None
         return parts
+
+    def check_start(self, model: Model, standard: Standard | None) -> None:
+        """Raise the algorithm's ``InvalidArgument`` unless it can start with a model."""
+        cell = self._cell_with(model, standard, self.room())
+
+        def begun(pair: Array) -> object:
+            setting = cell.setting(typed(self.key), pair)
+            return setting.algorithm.init(setting.arena)
+
+        with arithmetic([cell.variants.pick(0)[1].precision]):
+            jax.eval_shape(begun, np.asarray([0, 0, 1], np.int32))
 
     def table(self) -> dict[str, Any]:
         """Return plain values, with a fingerprint for an algorithm without a table."""

@@ -172,7 +172,7 @@ class Pool(BoxForm[PoolState]):
         return -v * v
 
     def set_features(self, state: PoolState, index: Array, v: Array) -> PoolState:
-        return replace(state, rows=state.rows.at[..., index].set(v))
+        return replace(state, rows=with_column(state.rows, index, v))
 
     def rank_one_step(
         self, state: PoolState, index: Array, noise: Array, present: Array | None
@@ -280,6 +280,15 @@ class Pool(BoxForm[PoolState]):
         return rows[: self.room]
 
 
+def with_column(table: Array, index: Array, column: Array) -> Array:
+    """Return ``table [..., M]`` with another ``column [...]`` at ``index []``.
+
+    XLA compiles a slice in a third of the time of a scatter.
+    """
+    changed: Array = jax.lax.dynamic_update_index_in_dim(table, column, index, -1)
+    return changed
+
+
 def _put(tables: T, new: T, at: Array, present: Array | None) -> T:
     """Write rows ``new`` into ``tables [N, ...]`` at ``at []``, if present.
 
@@ -288,6 +297,9 @@ def _put(tables: T, new: T, at: Array, present: Array | None) -> T:
     """
 
     def put(table: Array, row: Array, at: Any, present: Array | None) -> Array:
+        if not isinstance(at, tuple):
+            row = row if present is None else jnp.where(present, row, jax.lax.dynamic_index_in_dim(table, at, keepdims=False))
+            return jax.lax.dynamic_update_index_in_dim(table, row, at, 0)
         return table.at[at].set(row if present is None else jnp.where(present, row, table[at]))
 
     def write(b: Array, tables: T) -> T:

@@ -128,7 +128,7 @@ def best_fit(
         for name in some:
             check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
     data, prior = _known(points, values, constant, prior)
-    posterior = HyperPosterior(jax.tree.structure(first_kernel), now, tuple(name for name in names if name not in fixed), data, prior)
+    posterior = HyperPosterior.of(first_kernel, now, tuple(name for name in names if name not in fixed), data, prior)
     low, high = posterior.ends(span, bounds)
     first = np.clip(posterior.place(now), low, high)
     away = (
@@ -195,14 +195,23 @@ class HyperPosterior(NamedTuple):
       now: hyper-parameters by path, where the search starts.
       free: paths of the hyper-parameters that may move.
       data: padded values.
-      prior: prior of the hyper-parameters.
+      prior_and_data: prior of the hyper-parameters, and the values, on JAX's device.
     """
 
     structure: Any
     now: Mapping[str, np.ndarray]
     free: tuple[str, ...]
     data: Collapsed
-    prior: Prior | None
+    prior_and_data: tuple[Prior | None, Collapsed]
+
+    @classmethod
+    def of(
+        cls, kernel: Kernel, now: Mapping[str, np.ndarray], free: tuple[str, ...], data: Collapsed, prior: Prior | None
+    ) -> HyperPosterior:
+        """Return the density for a kernel of the same structure."""
+        # Each of the programs' thousands of calls would copy NumPy's arrays.
+        with jax.enable_x64(True):
+            return cls(jax.tree.structure(kernel), now, free, data, jax.device_put((prior, data)))
 
     def place(self, values: Mapping[str, Any]) -> np.ndarray:
         """Return the place of hyper-parameters given by path."""
@@ -239,7 +248,7 @@ class HyperPosterior(NamedTuple):
         data, (kernel, noise) = self.data, self.at(place)
         size, total, outputs = int(np.count_nonzero(data.counts)), np.sum(data.counts), len(data.means)
         roots, means = np.sqrt(data.counts[:size]), data.means[:, :size]
-        given = kernel, noise, self.prior, data
+        given = kernel, noise, *self.prior_and_data
         matrix, before = map(np.asarray, _value_covariances(*given))
         scale = roots[:, None] * roots / noise
         excess = scale * (matrix[:size, :size] + data.constant)
@@ -440,7 +449,7 @@ def averaged(
             start = with_arrays(kernel)
             names = (*paths(start), NOISE)
             now = dict(zip(names, [*jax.tree.leaves(start), np.asarray(noise_variance, np.float64)], strict=True))
-            posterior = HyperPosterior(jax.tree.structure(start), now, names, data, prior)
+            posterior = HyperPosterior.of(start, now, names, data, prior)
             low, high = posterior.ends(1e3, bounds)
             place, _ = posterior.searched([np.clip(posterior.place(now), low, high)[None]], low, high)
             places, weights = posterior.draws(place, low, high, draws)
