@@ -251,7 +251,7 @@ class Course:
     """Rounds of a session, with the learner's state computed when needed."""
 
     def __init__(
-        self, make: Callable[[], Setting], seen: Seeing = lambda _, value: value, in_turn: Callable[[], Setting] | None = None
+        self, make: Callable[[], Setting], seen: Seeing = lambda _, value: value, undelayed: Callable[[], Setting] | None = None
     ) -> None:
         # The last round has not ended.
         self.rounds: list[PendingRound] = []
@@ -259,17 +259,17 @@ class Course:
         self.readable: Callable[[Place], Place] = tuple
         # Values of a round come before the next round if this is true.
         self.at_once = False
-        self.learn_under(make, seen, in_turn)
+        self.learn_under(make, seen, undelayed)
 
     def learn_under(
-        self, make: Callable[[], Setting], seen: Seeing, in_turn: Callable[[], Setting] | None = None, *, learns_runs: bool = False
+        self, make: Callable[[], Setting], seen: Seeing, undelayed: Callable[[], Setting] | None = None, *, learns_runs: bool = False
     ) -> None:
         """Rerun all rounds, when needed, with another setting and ``seen``.
 
-        As long as no value is late, the setting is the one that ``in_turn`` makes. If it ``learns_runs``, the last output of the setting is
+        As long as no value is late, the setting is the one that ``undelayed`` makes. If it ``learns_runs``, the last output of the setting is
         whether runs failed.
         """
-        self._make, self._seen, self._in_turn, self._learns_runs = make, seen, in_turn, learns_runs
+        self._make, self._seen, self._undelayed, self._learns_runs = make, seen, undelayed, learns_runs
         self._setting: Setting | None = None
         self._play_anew()
 
@@ -277,7 +277,7 @@ class Course:
     def setting(self) -> Setting:
         """Everything that stays the same from round to round."""
         if self._setting is None:
-            self._setting = self._make() if self._in_turn is None else self._in_turn()
+            self._setting = self._make() if self._undelayed is None else self._undelayed()
         return self._setting
 
     def _look_for_late_values(self, rounds: int) -> None:
@@ -290,8 +290,8 @@ class Course:
         ended = (
             (t, RAN) in one.arrivals and all(number == t for number, _ in one.arrivals) for t, one in enumerate(self.rounds[:rounds], 1)
         )
-        if self._in_turn is not None and not (known and all(ended)):
-            self._in_turn = self._setting = None
+        if self._undelayed is not None and not (known and all(ended)):
+            self._undelayed = self._setting = None
             self._play_anew()
 
     def _play_anew(self) -> None:
@@ -369,7 +369,7 @@ class Course:
     def without(self, spots: Sequence[Spot]) -> Course:
         """Return the course without the asking of some points."""
         course, numbers = Course(self._make), dict[int, int]()
-        course.learn_under(self._make, self._seen, self._in_turn, learns_runs=self._learns_runs)
+        course.learn_under(self._make, self._seen, self._undelayed, learns_runs=self._learns_runs)
         course.readable = self.readable
         course.begin([one for one in self._known if one[:2] not in spots])
         for number, one in enumerate(self.rounds, start=1):
@@ -389,7 +389,7 @@ class Course:
     @property
     def complete(self) -> bool:
         """Return whether all values for the next choice have arrived."""
-        can_be_late = self._in_turn is not None or self.setting.delays is not None
+        can_be_late = self._undelayed is not None or self.setting.delays is not None
         return not self.rounds or (can_be_late and not self.at_once) or self._has_all_values
 
     @property
@@ -406,7 +406,7 @@ class Course:
             with self._arithmetic():
                 while self._played < len(self.rounds) - 1:
                     self._carry, self._played = self._ended(self._carry), self._played + 1
-                ends = self._played < len(self.rounds) and (self._has_all_values if self._in_turn else self.complete)
+                ends = self._played < len(self.rounds) and (self._has_all_values if self._undelayed else self.complete)
                 self._now = self._ended(self._carry) if ends else self._carry
         return self._now
 
@@ -459,7 +459,7 @@ class Course:
 
     def predict(self, place: Place = ()) -> Prediction:
         """Return mean and deviation ``[k, M]``, or ``[k, 1]`` at a place."""
-        # A state in turn lacks the place of a round that has not ended.
+        # An undelayed state lacks the place of a round that has not ended.
         if not place:
             self._look_for_late_values(len(self.rounds))
         at = np.asarray(place, self.setting.arena.dtype) if place else None

@@ -106,9 +106,9 @@ class State:
         # The first ticket after the last change of the learner.
         self.learner_changed_at: int | None = None
         self.records: dict[int, Record] = {}
-        in_turn = specification.in_turn
+        undelayed = specification.undelayed
         seen = functools.partial(specification.outputs.seen, self.standard)
-        self.course = Course(lambda: specification.setting, seen, in_turn and (lambda: in_turn.setting))
+        self.course = Course(lambda: specification.setting, seen, undelayed and (lambda: undelayed.setting))
         self.course.at_once = specification.at_once
         self._is_box = isinstance(self.space.domain, Box)
         if self._is_box:
@@ -346,8 +346,11 @@ class State:
     def learn_anew(self) -> None:
         """Make the learner rerun all rounds under the current model."""
         parts, made = self.modelled, (self.model, self.standard, self.room)
-        setting, in_turn = functools.partial(parts.setting_with, *made), parts.in_turn and functools.partial(parts.in_turn.setting_with, *made)
-        self.course.learn_under(setting, functools.partial(parts.outputs.seen, self.standard), in_turn, learns_runs=parts.learns_runs)
+        setting, undelayed = (
+            functools.partial(parts.setting_with, *made),
+            parts.undelayed and functools.partial(parts.undelayed.setting_with, *made),
+        )
+        self.course.learn_under(setting, functools.partial(parts.outputs.seen, self.standard), undelayed, learns_runs=parts.learns_runs)
 
     @property
     def shown(self) -> Shown | None:

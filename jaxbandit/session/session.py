@@ -31,7 +31,6 @@ from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place
 from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by
 from jaxbandit.session.history import History, HistoryRow, Names, OffGrid, OutsideOf, check_placed, observed, rows_of
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
-from jaxbandit.session.learner import Course
 from jaxbandit.session.models import fitted, fitted_in_units, standard_of, unlikely, warn_of_constraints_that_held
 from jaxbandit.session.quantities import told_values
 from jaxbandit.session.replay import LEARNER, Record, State, Ticket, spot_of

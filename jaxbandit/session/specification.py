@@ -241,7 +241,7 @@ class Specification(Described):
         return self.model or default_model(self.space.domain, self.algorithm), unknown if self.standardise or not self.model else None
 
     @functools.cached_property
-    def in_turn(self) -> Specification | None:
+    def undelayed(self) -> Specification | None:
         """The specification on a box if each value comes before the next round.
 
         It is ``None`` where its choices may be others. As long as no value is late, its learner has one posterior in place of two, and its

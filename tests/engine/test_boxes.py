@@ -178,6 +178,9 @@ def test_ascents_end_at_maxima_and_never_below_their_starts() -> None:
     before, after = jax.jit(lambda x: (_ripples(x), ascend(_ripples, x, 3)[1]))(many)
     # One value may round differently in two programs.
     assert np.all(np.asarray(after) >= np.asarray(before) - 1e-6)
+    in_two, in_one = (jax.jit(lambda x, one=one: ascend(_ripples, x, 9, first=4, best=8, in_one=one)[:2])(many) for one in (False, True))
+    for two, one in zip(in_two, in_one, strict=True):
+        assert np.asarray(one) == pytest.approx(np.asarray(two), abs=1e-6)
     wall = jax.jit(lambda x: ascend(lambda p: jnp.where(p[:, 0] > 0.6, -jnp.inf, p[:, 0]), x, 20))(starts)
     assert np.all(np.asarray(wall[0])[:, 0] <= 0.6) and np.all(np.asarray(wall[1]) > 0.59)
 

@@ -22,6 +22,8 @@ from jaxbandit.feedback import Wait
 from jaxbandit.rules.estimators import Bounds
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.session.axes import Space
+from jaxbandit.session.specification import Specification
+from jaxbandit.surrogates import BoxSurrogate
 from tests.oracles.gaussian_process import matern52, mean_and_sd
 
 AXES = [Axis.between("dose", 0.1, 2.0, unit="mg"), Axis.between("rate", 1e-4, 1e-1, scale="logarithmic")]
@@ -289,6 +291,31 @@ def test_no_point_under_way_is_asked_for_again(tmp_path: Path) -> None:
     with Session.open(tmp_path) as again:
         again.ask()
         assert np.array_equal(BOX.to_unit(points_of(again)[1:]), asked)
+
+
+@pytest.mark.full
+def test_a_session_has_one_posterior_until_a_value_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It chooses the points of one with two posteriors, before and after."""
+
+    def asked_for() -> tuple[np.ndarray, list[bool]]:
+        session, one = Session.create(None, AXES, jb.Cei(), FITTED, **LONG), []
+        for _ in range(4):
+            ticket = session.ask()
+            one.append(isinstance(session._state.course.setting.arena.surrogate, BoxSurrogate))
+            session.tell(ticket, told(ticket.point))
+        late, further = session.ask(2)
+        one.append(isinstance(session._state.course.setting.arena.surrogate, BoxSurrogate))
+        session.tell(further, told(further.point))
+        session.tell(late, told(late.point))
+        session.ask()
+        return np.asarray([place for place in session._state.space.own]), one
+
+    places, one = asked_for()
+    assert one == [True] * 4 + [False]
+    monkeypatch.setattr(Specification, "undelayed", None)
+    both, one = asked_for()
+    assert not any(one)
+    assert places == pytest.approx(both, abs=1e-4)
 
 
 @pytest.mark.full
