@@ -266,8 +266,8 @@ class Course:
     ) -> None:
         """Rerun all rounds, when needed, with another setting and ``seen``.
 
-        As long as no value is late, the setting is the one that ``undelayed`` makes. If it ``learns_runs``, the last output of the setting is
-        whether runs failed.
+        As long as no value is late, ``undelayed`` makes the setting. If it ``learns_runs``, the last output of the setting is whether runs
+        failed.
         """
         self._make, self._seen, self._undelayed, self._learns_runs = make, seen, undelayed, learns_runs
         self._setting: Setting | None = None
