@@ -82,6 +82,7 @@ def spread_out(domain: Domain, key: Key | None) -> InitialDesign:
     if isinstance(domain, Box):
         is_table = all(side.scale == "integers" for side in domain.sides)
         return InitialDesign(random=count, repeated_within=None if is_table else 1e-4)
+    assert key is not None
     points = np.asarray(domain.points, np.float64)
     sides, free, chosen = sides_of(domain), np.ones(domain.size, bool), []
     unit = (points - points.min(axis=0)) / sides

@@ -108,7 +108,7 @@ class State:
         self.records: dict[int, Record] = {}
         undelayed = specification.undelayed
         seen = functools.partial(specification.outputs.seen, self.standard)
-        self.course = Course(lambda: specification.setting, seen, undelayed and (lambda: undelayed.setting))
+        self.course = Course(lambda: specification.setting, seen, None if undelayed is None else lambda: undelayed.setting)
         self.course.at_once = specification.at_once
         self._is_box = isinstance(self.space.domain, Box)
         if self._is_box:
@@ -346,10 +346,8 @@ class State:
     def learn_anew(self) -> None:
         """Make the learner rerun all rounds under the current model."""
         parts, made = self.modelled, (self.model, self.standard, self.room)
-        setting, undelayed = (
-            functools.partial(parts.setting_with, *made),
-            parts.undelayed and functools.partial(parts.undelayed.setting_with, *made),
-        )
+        setting = functools.partial(parts.setting_with, *made)
+        undelayed = None if parts.undelayed is None else functools.partial(parts.undelayed.setting_with, *made)
         self.course.learn_under(setting, functools.partial(parts.outputs.seen, self.standard), undelayed, learns_runs=parts.learns_runs)
 
     @property

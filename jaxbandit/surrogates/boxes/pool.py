@@ -299,7 +299,8 @@ def _put(tables: T, new: T, at: Array, present: Array | None) -> T:
     def put(table: Array, row: Array, at: Any, present: Array | None) -> Array:
         if not isinstance(at, tuple):
             row = row if present is None else jnp.where(present, row, jax.lax.dynamic_index_in_dim(table, at, keepdims=False))
-            return jax.lax.dynamic_update_index_in_dim(table, row, at, 0)
+            changed: Array = jax.lax.dynamic_update_index_in_dim(table, row, at, 0)
+            return changed
         return table.at[at].set(row if present is None else jnp.where(present, row, table[at]))
 
     def write(b: Array, tables: T) -> T:
