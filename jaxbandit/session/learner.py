@@ -281,7 +281,7 @@ class Course:
         return self._setting
 
     def _look_for_late_values(self, rounds: int) -> None:
-        """Rerun all rounds for late values unless each came before the next round.
+        """Rerun all rounds if a value was late.
 
         The last of the ``rounds`` that are looked at is the last that must have ended.
         """

@@ -242,7 +242,7 @@ class Specification(Described):
 
     @functools.cached_property
     def undelayed(self) -> Specification | None:
-        """The specification on a box if each value comes before the next round.
+        """The specification on a box without delays.
 
         It is ``None`` where its choices may be others. As long as no value is late, its learner has one posterior in place of two, and its
         programs take half the time to compile and to run.
