@@ -80,8 +80,8 @@ REDUCED = {
     "your_algorithm": {"points": "9", "horizon": "8", "trials": "20"},
     "your_problem": {"levels": "8", "horizon": "20", "trials": "2"},
 }
-# Programs that the first cell may compile which compiles any, where they are more than three: one fits a model, one looks for an optimum, one
-# asks a session for a point, and in three the first is one with several algorithms, since those before it find what earlier notebooks have
+# Programs that the first cell may compile which compiles any, where they are more than three: one fits a model, one looks for an optimum,
+# one asks for a point, and in three the first is one with several algorithms, since those before it find what earlier notebooks have
 # compiled.
 FIRST_CELL = {"boxes": 7, "kernels": 4, "old_data": 7, "delays": 5, "real_experiment": 4, "reproduction": 4, "your_algorithm": 5}
 # A process runs these together, the first group in the quick ring.
