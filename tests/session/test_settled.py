@@ -227,9 +227,9 @@ def test_algorithms_begin_with_what_was_measured_and_meet_the_same_futures() -> 
 def test_delays_come_beside_the_runs_in_flight() -> None:
     """Four runs in flight are a delay of three rounds."""
     session, *_ = stated()
-    flown = forecast(session, 4, [jb.Config()], in_flight=(1, 4), trials=16)
-    late = forecast(session, 4, [jb.Config()], delays={"soon": jb.delays.NoDelay(), "late": jb.delays.Constant(rounds=3)}, trials=16)
-    both = forecast(session, 4, [jb.Config()], in_flight=(2,), delays=[jb.delays.Constant(rounds=2)], trials=16)
+    flown = forecast(session, 6, [jb.Config()], in_flight=(1, 4), trials=16)
+    late = forecast(session, 6, [jb.Config()], delays={"soon": jb.delays.NoDelay(), "late": jb.delays.Constant(rounds=3)}, trials=16)
+    both = forecast(session, 6, [jb.Config()], in_flight=(2,), delays=[jb.delays.Constant(rounds=2)], trials=16)
     assert list(flown.dataset["delay"].values) == ["none"] and list(both.dataset["delay"].values) == ["Constant(rounds 2)"]
     for name in ("best", "gap", "violating"):
         alike = [flown.dataset[name].values[0, 1, 0], late.dataset[name].values[0, 0, 1], both.dataset[name].values[0, 0, 0]]
