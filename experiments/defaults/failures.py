@@ -151,10 +151,11 @@ def draw(dataset: Any) -> Any:
     """Draw the crashes of every search by region."""
     figure, axes = figure_of(1, 1, (7.0, 3.0), title=EXPERIMENT.title)
     axis, regions = axes[0][0], dataset["region"].values
+    middle = (dataset.sizes["player"] - 1) / 2
     for number, player in enumerate(dataset["player"].values):
         for place, region in enumerate(regions):
             crashes = dataset["crashes"].sel(region=region, player=player).values
-            spread = place + 0.3 * (number - 0.5) + np.linspace(-0.1, 0.1, len(crashes))
+            spread = place + 0.3 * (number - middle) + np.linspace(-0.1, 0.1, len(crashes))
             words = str(player) if place == 0 else None
             axis.plot(spread, np.sort(crashes), "os"[number], color=COLOURS[number], markersize=3, label=words)
     axis.set_xticks(range(len(regions)), [str(region) for region in regions])

@@ -95,10 +95,12 @@ class Futures(Family):
 
     Attributes:
       tables: ``[N, 1 + m, M]`` mean reward and mean constraints of each problem.
+      noises: ``[N, 1 + m]`` noise variances of each problem. Default ``None``: all have the noise of the family.
     """
 
     domain: Domain
     tables: Table = dataclasses.field(repr=False)
+    noises: Table | None = dataclasses.field(default=None, repr=False)
     noise: Noise = Gaussian()
     delay: Delay = NoDelay()
     name: str = static(default="futures")
@@ -111,7 +113,8 @@ class Futures(Family):
     def sample(self, key: Key) -> Problem:
         number = jax.random.randint(key, (), 0, np.shape(self.tables)[0])
         means: Array = jnp.asarray(self.tables)[number]
-        return Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, name=self.name)
+        noise = self.noise if self.noises is None else Gaussian(variance=jnp.asarray(self.noises)[number])
+        return Problem(domain=self.domain, means=means, noise=noise, delay=self.delay, name=self.name)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -411,6 +414,17 @@ def _named(argument: str, items: Mapping[str, T] | Sequence[T], words: Callable[
     return named
 
 
+def _with_own_noise(instance: AbstractProblem, algorithm: Algorithm, surrogate: Surrogate) -> tuple[Algorithm, Surrogate]:
+    """Return the model with the noise of a future.
+
+    A session fits its model again, and so learns the noise.
+    """
+    first = np.asarray([surrogate.groups.index(group) for group in range(len(surrogate.forms))])
+    assert isinstance(instance.noise, Gaussian)
+    noise = jnp.asarray(instance.noise.variance, jnp.asarray(surrogate.noise_variance).dtype)
+    return algorithm, replace(surrogate, noise_variance=noise[first])
+
+
 def _one(
     begun: Start, algorithm: Algorithm, evaluations: int, in_flight: int, delay: Delay, trials: int, key: Key
 ) -> dict[str, np.ndarray]:
@@ -428,6 +442,7 @@ def _one(
             key=key,
             trials=trials,
             initial=replace(begun.initial, counted=True),
+            informed=_with_own_noise if isinstance(begun.problem, Futures) and begun.problem.noises is not None else None,
             delay=delay,
             feedback=feedback,
         )
@@ -466,22 +481,22 @@ def begun_by(session: Session, trials: int) -> Start:
             indices = np.searchsorted(kept, indices).tolist()
     shift, scale = outputs.units(standard)
     # Futures are drawn of at most 8 hyper-parameters, because each costs a factorisation.
-    drawn = [
-        average.draws(np.asarray(domain.points, np.float64), trials, number, models=8) for number, average in enumerate(shown.averages)
-    ]
+    places = np.asarray(domain.points, np.float64)
+    drawn = [average.draws(places, trials, number, models=8) for number, average in enumerate(shown.averages)]
     tables = np.empty((trials, len(outputs.functions), domain.size), np.float32)
+    noises = np.empty((trials, len(outputs.functions)))
     for row, (name, sign, bound) in enumerate(outputs.functions):
         number = outputs.names.index(name)
-        values = sign * (shown.standard.location[number] + shown.standard.scale[number] * drawn[number]) - bound
-        tables[:, row] = (values - shift[row]) / scale[row]
+        place, unit = shown.standard.location[number], shown.standard.scale[number]
+        tables[:, row] = (sign * (place + unit * drawn[number][0]) - bound - shift[row]) / scale[row]
+        noises[:, row] = np.square(unit / scale[row]) * drawn[number][1]
     form = "auto" if parts.model is None else shown.model.form
-    model = expanded(dataclasses.replace(shown.model, form=form), outputs, domain.size, standard)
-    noise = np.asarray(model.noise_variance, np.float64)
+    # Learners have the noise of their future, and features are made for the middle of all.
+    middle = tuple(float(np.exp(np.mean(np.log(noise)))) for _, noise in drawn)
+    model = expanded(dataclasses.replace(shown.model, form=form, noise_variance=middle), outputs, domain.size, standard)
     own = [[outputs.seen(standard, row, value) for row, value in outputs.inward(values).items()] for _, values in measured]
     return Start(
-        problem=Futures(
-            domain=domain, tables=tables, noise=Gaussian(variance=float(np.mean(noise)) if noise.shape == (domain.size,) else noise)
-        ),
+        problem=Futures(domain=domain, tables=tables, noises=noises),
         initial=InitialDesign(indices=np.asarray(indices), values=np.asarray(own)),
         model=model,
         algorithm=parts.algorithm,

@@ -216,9 +216,9 @@ def _fitted(
     return _Found(fitted, new, evidence, ends)
 
 
-def prior_of(space: Space) -> Prior:
-    """Return the prior of hyper-parameters of standardised outputs."""
-    return replace(LEARNING, extent=sides_of(space.domain))
+def prior_of(space: Space, prior: Prior = LEARNING) -> Prior:
+    """Return a prior of hyper-parameters of standardised outputs in a space."""
+    return replace(prior, extent=sides_of(space.domain))
 
 
 def standardised(outputs: Outputs, standard: Standard, told: Values, group: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

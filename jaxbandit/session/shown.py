@@ -16,7 +16,7 @@ from jaxbandit.session.axes import Space
 from jaxbandit.session.models import MAX_FITTED, Values, best_of_fits, for_each, prior_of, sides_of, standardised
 from jaxbandit.session.quantities import RUNS, Outputs, Standard, probability_of
 from jaxbandit.study.runs import Model
-from jaxbandit.surrogates.evidence.density import LEARNED, NOISE
+from jaxbandit.surrogates.evidence.density import BELIEVING, LEARNED, NOISE
 from jaxbandit.surrogates.evidence.host import Averaged, averaged, evidence_of_noise
 
 Believed: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -57,7 +57,7 @@ class Shown:
         """
         best = best_of_fits(outputs, space, model, standard, told)
         kernels, noises = (cast(Sequence[Any], part) for part in (best.model.kernel, best.model.noise_variance))
-        prior, rough = prior_of(space), _rough(space, np.unique([index for index, _ in told]))
+        prior, rough = prior_of(space, BELIEVING), _rough(space, np.unique([index for index, _ in told]))
         shown = cls(outputs, best.model, best.standard, space.modelled, np.full((len(outputs.names), space.size), np.nan))
         # A noise variance below this share of the variance of the values has no consequence.
         little = 1e-3
@@ -136,7 +136,7 @@ class Shown:
         """
         rewards, holds = np.empty((count, len(points))), np.ones((count, len(points)), bool)
         for number, average in enumerate(self.averages):
-            bent = self.standard.location[number] + self.standard.scale[number] * average.draws(points, count, seed + number)
+            bent = self.standard.location[number] + self.standard.scale[number] * average.draws(points, count, seed + number)[0]
             sign = self.outputs.objective.sign
             drawn = bent if number else sign * self.standard.straightened(sign * bent)
             known = np.where(numbers >= 0, self.known[number, numbers], np.nan)

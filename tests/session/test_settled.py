@@ -24,15 +24,15 @@ GRID = np.linspace(0.0, 1.0, 12)
 def test_functions_are_drawn_from_the_posterior_of_every_model() -> None:
     """Compare 40,000 draws with dense formulas for two kernels of different weights."""
     rng = np.random.default_rng(1)
-    x, at, noise, count = rng.uniform(size=(8, 2)), rng.uniform(size=(10, 2)), 0.05, 40_000
+    x, at, variances, count = rng.uniform(size=(8, 2)), rng.uniform(size=(10, 2)), (0.05, 0.2), 40_000
     values = np.sin(4 * x[:, 0]) + x[:, 1]
     kernels = [Scale(kernel=form(length_scale=0.4), variance=2.0) for form in (Matern52, Matern32)]
-    own = averaged(kernels[:1], x, values[:, None], noise, prior=None, constant=1.0, draws=0)
-    other = averaged(kernels[1:], x, values[:, None], noise, prior=None, constant=1.0, draws=0)
+    own = averaged(kernels[:1], x, values[:, None], variances[0], prior=None, constant=1.0, draws=0)
+    other = averaged(kernels[1:], x, values[:, None], variances[1], prior=None, constant=1.0, draws=0)
     both = own._replace(models=[*own.models, *other.models], weights=np.asarray([0.75, 0.25]))
-    drawn = both.draws(at, count, seed=3)
+    drawn, noises = both.draws(at, count, seed=3)
     means, covariances = [], []
-    for form in (matern52, matern32):
+    for form, noise in zip((matern52, matern32), variances, strict=True):
         matrix = 2.0 * form(x, x, 0.4) + 1.0 + noise * np.eye(8)
         along = 2.0 * form(x, at, 0.4) + 1.0
         means.append(along.T @ np.linalg.solve(matrix, values))
@@ -41,6 +41,11 @@ def test_functions_are_drawn_from_the_posterior_of_every_model() -> None:
     expected = 0.75 * covariances[0] + 0.25 * covariances[1] + 0.1875 * np.outer(means[0] - means[1], means[0] - means[1])
     sd = np.sqrt(np.diag(expected))
     assert np.all(np.abs(drawn.mean(axis=0) - mean) < 4.5 * sd / np.sqrt(count))
+    for variance, share, centre, covariance in zip(variances, (0.75, 0.25), means, covariances, strict=True):
+        # Every draw comes with the noise of its model.
+        of_model = drawn[noises == variance]
+        assert abs(len(of_model) - share * count) < 2
+        assert np.all(np.abs(of_model.mean(axis=0) - centre) < 4.5 * np.sqrt(np.diag(covariance) / len(of_model)))
     # The standard error of a covariance of normal numbers is at most sqrt(2 / n) of the product of their deviations.
     assert np.all(np.abs(np.cov(drawn.T) - expected) < 4.5 * np.sqrt(2 / count) * np.outer(sd, sd))
 
@@ -222,6 +227,20 @@ def test_algorithms_begin_with_what_was_measured_and_meet_the_same_futures() -> 
     assert (row["algorithm"], row["in flight"], row["more gap"]) == (name, flight, 0)
     assert name in repr(both) and "<table" in both._repr_html_()
     assert set(both.bands()["bound"].values) == {"lower", "median", "upper"}
+
+
+def test_each_future_has_its_own_noise() -> None:
+    futures = forecasts.Futures(domain=jb.domains.grid([0.0], [1.0], 4), tables=np.zeros((2, 1, 4)), noises=[[0.0], [4.0]])
+    model = jb.surrogate(futures.domain, Matern52(length_scale=0.3), noise_variance=1.0, outputs=1)
+    values = np.asarray(jb.simulate(futures, jb.RandomSearch(), model, horizon=200, key=0, trials=40).values)[..., 0]
+    still = np.all(values == 0, axis=1)
+    assert 8 < np.sum(still) < 32 and values[~still].std() == pytest.approx(2.0, rel=0.05)
+    session = Session.create(None, [Axis("x", np.linspace(0, 1, 20))], key=0, objective="maximise y")
+    rng = np.random.default_rng(0)
+    for x in np.linspace(0, 1, 20)[::2]:
+        session.observe({"x": float(x)}, {"y": 100 * np.sin(6 * x) + 30 * rng.standard_normal()})
+    noises = np.asarray(forecasts.begun_by(session, 64).problem.noises)
+    assert noises.shape == (64, 1) and np.unique(noises).size > 4 and noises.max() > 4 * noises.min()
 
 
 def test_delays_come_beside_the_runs_in_flight() -> None:

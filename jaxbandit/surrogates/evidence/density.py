@@ -314,6 +314,9 @@ class Prior(Declared):
 # leave more trials in a lower basin. Noise may be absent or larger than the signal, but little noise is likelier, because a wider prior
 # explains a few values of a flat region by noise alone, and then the algorithm samples only corners of the box.
 LEARNING = Prior(length_scale=LogNormal(median=0.4, spread=0.7), noise_variance=LogNormal(median=1e-4, spread=2.0), scale=1.0)
+# Prior of beliefs that are shown. Few values do not separate noise from roughness, nor short length-scales from long ones. Under the prior
+# above, a belief takes measured values for true, and expects too smooth a function elsewhere.
+BELIEVING = replace(LEARNING, length_scale=LogNormal(median=0.25, spread=0.8), noise_variance=LogNormal(median=1e-2, spread=2.0))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -381,12 +381,11 @@ class Averaged(NamedTuple):
         ends = np.append(np.cumsum(self.weights)[:-1], 1.0)
         return np.searchsorted(ends, (np.arange(count) + generator.uniform()) / count)
 
-    def draws(self, points: np.ndarray, count: int, seed: int, *, models: int | None = None) -> np.ndarray:
-        """Return ``count`` functions drawn from the posterior, ``[count, m]``.
+    def draws(self, points: np.ndarray, count: int, seed: int, *, models: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return functions drawn from the posterior, and their noise variances.
 
-        Their points are ``points [m, d]``.
-
-        Each draw has the hyper-parameters of one model, drawn by weight; at most ``models`` models are drawn.
+        There are values ``[count, m]`` at ``points [m, d]``, and variances ``[count]``. Each draw has the hyper-parameters of one model,
+        drawn by weight; at most ``models`` models are drawn.
         """
         # SciPy is imported here because start-up should not pay for it.
         from scipy.linalg import lapack, solve_triangular
@@ -394,7 +393,7 @@ class Averaged(NamedTuple):
         generator = np.random.default_rng(seed)
         chosen = self.numbers(min(models or count, count), generator)[np.arange(count) * min(models or count, count) // count]
         counts = np.bincount(chosen, minlength=len(self.models))
-        data, drawn = self.data, list[np.ndarray]()
+        data, drawn, noises = self.data, list[np.ndarray](), np.repeat([float(noise) for _, noise in self.models], counts)
         size = int(np.count_nonzero(data.counts))
         every = np.concatenate([np.asarray(data.points)[:size], points])
         with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
@@ -410,7 +409,8 @@ class Averaged(NamedTuple):
                 spread = np.empty((len(points), rank))
                 spread[order - 1] = np.tril(lower)[:, :rank]
                 drawn.append(mean + generator.standard_normal((counts[number], rank)) @ spread.T)
-        return generator.permutation(np.concatenate(drawn))
+        order = generator.permutation(count)
+        return np.concatenate(drawn)[order], noises[order]
 
 
 def covariances(kernel: Kernel, points: np.ndarray) -> np.ndarray:
