@@ -26,8 +26,8 @@ LAUNCHES = {
     Program("primal-dual"): 13,
     Program("cei"): 16,
     Program("constrained-thompson"): 19,
-    # Each block of candidates has 16 more.
-    Program("safeopt"): 29,
+    # It examines its first block of candidates outright, and then a known number of blocks.
+    Program("safeopt"): 53,
     Program("rpol", "features"): 14,
     # Rows in eight blocks had 46 and eight branches, and the host had to decide.
     Program("rpol", "rows"): 25,
