@@ -110,7 +110,6 @@ boxes are printed with the table; rewards are minus the cost in the papers' unit
 
 from __future__ import annotations
 
-import argparse
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -119,9 +118,8 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments.common.experiment import Experiment, Options, spelling, study
+from experiments.common.experiment import Experiment, Options, study
 from experiments.shootout.page import markdown_table
-from jaxbandit import checks
 from jaxbandit.problems import BoxProblem
 from jaxbandit.report import plots
 from jaxbandit.report.statistics import elapsed, healthy_values
@@ -161,9 +159,6 @@ MARKS = (25, 50, 100, 200)
 
 def build(options: Options) -> Study:
     """Return the study of the chosen algorithms on the chosen problems."""
-    for what, known in NAMES.items():
-        for name in options.extra[what]:
-            checks.one_of(f"--{what}", name, known)
     return study("boxes", runs(options.extra["problems"], options.extra["algorithms"]), options, options.extra)
 
 
@@ -282,14 +277,6 @@ def draw(dataset: Any) -> Any:
     return plots.compose(f"Median and quartiles of {dataset.sizes['trial']} trials, models fitted as they play", pairs)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose algorithms and problems."""
-    for what, known in NAMES.items():
-        parser.add_argument(
-            f"--{what}", type=spelling(known), nargs="+", default=known, metavar="NAME", help=f"some of {', '.join(known)} (default: all)"
-        )
-
-
 EXPERIMENT = Experiment(
     module=__name__,
     title="Constrained benchmarks on continuous boxes, models fitted as they play",
@@ -300,6 +287,6 @@ EXPERIMENT = Experiment(
     notes=notes,
     draw=draw,
     rows=rows,
-    add_arguments=add_arguments,
+    choices=NAMES,
     files=files,
 )

@@ -9,7 +9,6 @@ sessions that were flagged. Thresholds were chosen on sessions of other seeds. `
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +17,8 @@ import numpy as np
 import xarray as xr
 from scipy.stats import binomtest
 
-from experiments.common.experiment import Experiment, Options, spelling
-from jaxbandit import InitialDesign, checks
+from experiments.common.experiment import Experiment, Options
+from jaxbandit import InitialDesign
 from jaxbandit.kernels import Matern52, Scale
 from jaxbandit.report.plots import COLOURS, figure_of
 from jaxbandit.session import Axis, Model, Session
@@ -93,8 +92,6 @@ def flagged(mistake: Mistake, horizon: int, seed: list[int]) -> bool:
 def play(options: Options, directory: Path) -> xr.Dataset:
     """Play and check sessions with every mistake."""
     names = list(options.extra["mistakes"])
-    for name in names:
-        checks.one_of("--mistakes", name, MISTAKES)
     with warnings.catch_warnings():
         # Sessions warn of constraints that always held, which says nothing here.
         warnings.simplefilter("ignore")
@@ -136,12 +133,6 @@ def draw(dataset: Any) -> Any:
     return figure
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the option that chooses mistakes."""
-    words = f"some of {'; '.join(MISTAKES)} (default: all)"
-    parser.add_argument("--mistakes", type=spelling(MISTAKES), nargs="+", default=tuple(MISTAKES), metavar="NAME", help=words)
-
-
 EXPERIMENT = Experiment(
     module=__name__,
     title="How often the check of a session flags mistakes",
@@ -153,5 +144,5 @@ EXPERIMENT = Experiment(
     rows=rows,
     notes=notes,
     draw=draw,
-    add_arguments=add_arguments,
+    choices={"mistakes": MISTAKES},
 )

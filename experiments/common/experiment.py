@@ -12,7 +12,7 @@ import importlib
 import json
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,8 @@ class Experiment:
       position: place in lists, ascending, by default the last; experiments of one paper have numbers of one ten.
       add_arguments: adds the experiment's own options to a parser; their names and defaults are the keys and values of
         ``defaults.extra``.
+      choices: by the name of an option that lists names, the names that there are. With ``runs`` among the options a further option says
+        where runs are kept.
       play: function that plays an experiment which is no study, in a directory, and returns its dataset.
       rows: function that returns the rows of the table of a dataset.
       files: further files by name, each with a function that writes it to a path, from the dataset and the table's rows.
@@ -80,6 +82,7 @@ class Experiment:
     quick: Options
     position: int = 99
     add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
+    choices: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
     play: Callable[[Options, Path], Any] | None = None
     rows: Callable[[Any], list[dict[str, Any]]] = summary_rows
     files: Callable[[Any, Sequence[dict[str, Any]]], Mapping[str, Callable[[Path], object]]] | None = None
@@ -170,23 +173,33 @@ def add_options(parser: argparse.ArgumentParser, of: Experiment) -> None:
     parser.add_argument(
         "--parameters", choices=PARAMETER_SETS, default=defaults.parameters, help="named parameter set (default %(default)s)"
     )
-    parser.set_defaults(option_defaults=defaults)
+    parser.set_defaults(option_defaults=defaults, option_choices=of.choices)
+    for name, known in of.choices.items():
+        words = f"some of {'; '.join(known)} (default: all)".replace("%", "%%")
+        parser.add_argument(f"--{name}", type=spelling(known), nargs="+", metavar="NAME", help=words)
+    if "runs" in defaults.extra:
+        parser.add_argument(
+            "--runs", metavar="FILE", help="keep every run in this file, and play only the runs that it lacks (default: none)"
+        )
     if of.add_arguments is not None:
         of.add_arguments(parser)
-        # The values are those of the reduced size if it is asked for.
-        parser.set_defaults(**defaults.extra)
+    # The values are those of the reduced size if it is asked for.
+    parser.set_defaults(**defaults.extra)
 
 
 def options_from(args: argparse.Namespace) -> Options:
     """Return the options as parsed.
 
-    Raises ``InvalidArgument`` on numbers out of range.
+    Raises ``InvalidArgument`` on numbers out of range and unknown names.
     """
     checks.integer("--trials", args.trials, least=1, most=MAX_TRIALS)
     checks.integer("--horizon", args.horizon, least=1, most=NEVER - 1)
     if args.option_defaults.points_per_axis:
         checks.integer("--points-per-axis", args.points_per_axis, least=2)
     checks.integer("--seed", args.seed, least=0, most=MAX_SEED)
+    for name, known in args.option_choices.items():
+        for one in getattr(args, name):
+            checks.one_of(f"--{name}", one, known)
     return Options(
         trials=args.trials,
         horizon=args.horizon,

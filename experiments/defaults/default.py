@@ -17,7 +17,6 @@ deviation, are told nobody. ``--horizon`` cuts the budgets; ``--parameters`` and
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import time
 import warnings
@@ -32,10 +31,9 @@ import xarray as xr
 from scipy.stats import rankdata
 
 import jaxbandit as jb
-from experiments.common.experiment import Experiment, Options, spelling
-from experiments.defaults.kept import Kept, add_runs
+from experiments.common.experiment import Experiment, Options
+from experiments.defaults.kept import Kept
 from experiments.shootout.page import markdown_table
-from jaxbandit import checks
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box
 from jaxbandit.problems import Family, Gaussian, Noise
@@ -178,9 +176,6 @@ def play(options: Options, directory: Path) -> xr.Dataset:
     The file of runs has the others. Candidates play in all settings.
     """
     extra, made = options.extra, []
-    for what, known in NAMES.items():
-        for name in extra[what]:
-            checks.one_of(f"--{what}", name, known)
     kept = Kept(extra["runs"])
     pairs = [(setting, noise) for setting in extra["settings"] for noise in extra["noises"]]
     for setting, noise in pairs:
@@ -274,17 +269,6 @@ def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable
     return {"default.md": lambda path: path.write_text("\n".join(lines) + "\n", encoding="utf-8")}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose candidates, settings and noises.
-
-    Another option says where runs are kept.
-    """
-    for what, known in NAMES.items():
-        words = f"some of {'; '.join(known)} (default: all)"
-        parser.add_argument(f"--{what}", type=spelling(known), nargs="+", default=known, metavar="NAME", help=words)
-    add_runs(parser)
-
-
 NAMES = {"candidates": tuple(CANDIDATES), "settings": tuple(SETTINGS), "noises": tuple(NOISES)}
 EXPERIMENT = Experiment(
     module=__name__,
@@ -301,6 +285,6 @@ EXPERIMENT = Experiment(
     rows=rows,
     notes=notes,
     draw=draw,
-    add_arguments=add_arguments,
+    choices=NAMES,
     files=files,
 )

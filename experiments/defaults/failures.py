@@ -22,11 +22,10 @@ Measured 2026-11-28 by ``python -m experiments failures``; the table is on the p
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.experiment import Experiment, Options
-from experiments.defaults.kept import Kept, add_runs
-from jaxbandit import checks
+from experiments.defaults.kept import Kept
 from jaxbandit.report.plots import COLOURS, figure_of, legend_below
 from jaxbandit.session import Session, optimise
 
@@ -106,10 +104,6 @@ def play(options: Options, directory: Path) -> xr.Dataset:
     They are by region, player and seed. The file of runs has the other searches.
     """
     regions, players = tuple(options.extra["regions"]), tuple(options.extra["players"])
-    for region in regions:
-        checks.one_of("--regions", region, tuple(REGIONS))
-    for player in players:
-        checks.one_of("--players", player, PLAYERS)
     kept, seeds = Kept(options.extra["runs"]), range(options.seed, options.seed + options.trials)
     crashes, gaps = (np.full((len(regions), len(players), len(seeds)), np.nan) for _ in range(2))
     for first, region in enumerate(regions):
@@ -164,18 +158,6 @@ def draw(dataset: Any) -> Any:
     return figure
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose regions and players.
-
-    Another option says where runs are kept.
-    """
-    regions: Sequence[str] = parser.get_default("option_defaults").extra["regions"]
-    parser.add_argument("--regions", nargs="+", default=regions, metavar="NAME", help=f"some of {', '.join(REGIONS)} (default: all)")
-    players = parser.get_default("option_defaults").extra["players"]
-    parser.add_argument("--players", nargs="+", default=players, metavar="NAME", help=f"some of {', '.join(PLAYERS)} (default: both)")
-    add_runs(parser)
-
-
 EXPERIMENT = Experiment(
     module=__name__,
     title="A search whose runs crash in a region, told the failures or not",
@@ -187,5 +169,5 @@ EXPERIMENT = Experiment(
     rows=rows,
     notes=notes,
     draw=draw,
-    add_arguments=add_arguments,
+    choices={"regions": REGIONS, "players": PLAYERS},
 )

@@ -5,7 +5,6 @@ Each is written as soon as it has ended, so that a later command plays only the 
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -43,9 +42,3 @@ class Kept:
                 with self._file.open("a", encoding="utf-8") as file:
                     file.write(json.dumps({"of": of, **self._found[of]}) + "\n")
         return self._found[of]
-
-
-def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names the file."""
-    words = "keep every run in this file, and play only the runs that it lacks (default: keep none)"
-    parser.add_argument("--runs", default=parser.get_default("option_defaults").extra["runs"], metavar="FILE", help=words)

@@ -31,9 +31,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from experiments.common.experiment import Experiment, Options, spelling
+from experiments.common.experiment import Experiment, Options
 from experiments.defaults.functions import LISTS, Function
-from experiments.defaults.kept import Kept, add_runs
+from experiments.defaults.kept import Kept
 from experiments.defaults.players import PLAYERS, check_installed
 from experiments.shootout.page import markdown_table
 from jaxbandit import checks
@@ -95,8 +95,6 @@ def play(options: Options, directory: Path) -> xr.Dataset:
     extra = options.extra
     checks.within("--noise", extra["noise"], 0.0, 10.0, open_low=False)
     functions, players = chosen(extra["functions"], extra["noise"]), tuple(extra["players"])
-    for player in players:
-        checks.one_of("--players", player, tuple(PLAYERS))
     check_installed(players)
     kept, errors = Kept(extra["runs"]), []
     seeds = range(options.seed, options.seed + options.trials)
@@ -234,13 +232,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", dest="trials", type=int, default=argparse.SUPPRESS, metavar="N", help="the same as --trials")
     words = "the same as --horizon: of each run, its first points included"
     parser.add_argument("--evaluations", dest="horizon", type=int, default=argparse.SUPPRESS, metavar="N", help=words)
-    words = f"some of {', '.join(PLAYERS)} (default: all)"
-    parser.add_argument("--players", type=spelling(PLAYERS), nargs="+", default=extra["players"], metavar="NAME", help=words)
     words = f"lists of functions, some of {', '.join(LISTS)}, or names of functions (default: standard)"
     parser.add_argument("--functions", nargs="+", default=extra["functions"], metavar="NAME", help=words)
     words = "sd of the noise of functions without, as a share of each one's sd over its box (default %(default)s)"
     parser.add_argument("--noise", type=float, default=extra["noise"], metavar="SHARE", help=words)
-    add_runs(parser)
 
 
 ALL: dict[str, Any] = {"players": tuple(PLAYERS), "functions": ("standard",), "noise": 0.0, "runs": None}
@@ -256,5 +251,6 @@ EXPERIMENT = Experiment(
     notes=notes,
     draw=draw,
     add_arguments=add_arguments,
+    choices={"players": PLAYERS},
     files=files,
 )

@@ -12,10 +12,9 @@ Measured 2026-11-28 by ``python -m experiments settled --spaces grid --trials 30
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.experiment import Experiment, Options
-from experiments.defaults.kept import Kept, add_runs
-from jaxbandit import checks
+from experiments.defaults.kept import Kept
 from jaxbandit.report.plots import COLOURS, figure_of, legend_below
 from jaxbandit.session import Axis, Session
 
@@ -112,8 +110,6 @@ def play(options: Options, directory: Path) -> xr.Dataset:
     They are by space, seed and number of evaluations. The file of runs has the other sessions.
     """
     spaces, kept = tuple(options.extra["spaces"]), Kept(options.extra["runs"])
-    for space in spaces:
-        checks.one_of("--spaces", space, SPACES)
     counts, seeds = range(FIRST, options.horizon + 1, EVERY), range(options.seed, options.seed + options.trials)
     found = np.full((2, len(spaces), len(seeds), len(counts)), np.nan)
     for first, space in enumerate(spaces):
@@ -165,13 +161,6 @@ def draw(dataset: Any) -> Any:
     return figure
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the option that chooses spaces, and say where runs are kept."""
-    spaces: Sequence[str] = parser.get_default("option_defaults").extra["spaces"]
-    parser.add_argument("--spaces", nargs="+", default=spaces, metavar="NAME", help=f"some of {', '.join(SPACES)} (default: both)")
-    add_runs(parser)
-
-
 EXPERIMENT = Experiment(
     module=__name__,
     title="How likely an experiment is settled, said and true",
@@ -183,5 +172,5 @@ EXPERIMENT = Experiment(
     rows=rows,
     notes=notes,
     draw=draw,
-    add_arguments=add_arguments,
+    choices={"spaces": SPACES},
 )

@@ -38,14 +38,13 @@ R, V and N go on after ADMMBO has stopped, with its answer. ``--parameters`` has
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.common.experiment import Experiment, Options, spelling, study
+from experiments.common.experiment import Experiment, Options, study
 from experiments.shootout import arenas, contestants
 from experiments.shootout.page import heat_maps, markdown_table, short
 from jaxbandit import checks
@@ -72,9 +71,6 @@ OF_VIOLATION = ("V/t", "soft V/t", "N")
 
 def build(options: Options) -> Study:
     """Return the study of all chosen pairs that fit."""
-    for what, known in NAMES.items():
-        for name in options.extra[what]:
-            checks.one_of(f"--{what}", name, known)
     chosen = tuple(contestants.runs(options))
     if not chosen:
         raise checks.InvalidArgument("--algorithms, --problems: none of these algorithms fits one of these problems")
@@ -162,13 +158,6 @@ def draw(dataset: Any) -> Any:
     return heat_maps(title, [(words, table) for words, (_, _, table) in crosses.items()], algorithms, problems)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose algorithms and problems."""
-    for what, known in NAMES.items():
-        words = f"some of {', '.join(known)} (default: all)".replace("%", "%%")
-        parser.add_argument(f"--{what}", type=spelling(known), nargs="+", default=known, metavar="NAME", help=words)
-
-
 # At reduced size compiling takes the time, of some 130 programs for all of them: one algorithm of each kind on two problems will do.
 FEWER = {"algorithms": ("RPOL", "CBO-UCB", "SafeOpt", "Random", "Oracle"), "problems": ("sine", "P6")}
 
@@ -181,6 +170,6 @@ EXPERIMENT = Experiment(
     build=build,
     notes=notes,
     draw=draw,
-    add_arguments=add_arguments,
+    choices=NAMES,
     files=files,
 )

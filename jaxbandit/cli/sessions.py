@@ -10,6 +10,7 @@ import datetime
 import importlib.util
 import json
 import shutil
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,10 +19,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, integer
-from jaxbandit.core.codec import digest
+from jaxbandit.core.codec import digest, from_plain
 from jaxbandit.core.doors import decimal
 from jaxbandit.core.status import explain
 from jaxbandit.core.text import aligned
+from jaxbandit.delays import Delay
 from jaxbandit.host.files import prepare_file, write_whole
 from jaxbandit.session import ModelCheck, Reason, Session, Settled, Settlement, Ticket, forecast, read_toml
 from jaxbandit.session.history import FAILURE
@@ -57,6 +59,8 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     new.add_argument("experiment", type=Path, metavar="EXPERIMENT.toml")
     new.add_argument("--out", type=Path, metavar="DIR", help="where to write (default the file's name without .toml)")
     new.add_argument("--history", type=Path, metavar="FILE", help="tell what was measured before, the rows of a CSV file, as tell --csv")
+    words = "a session of the same axes and outputs, whose posterior means are prior means here; may be given several times"
+    new.add_argument("--similar", type=Path, action="append", default=[], metavar="DIR", help=words)
     new.add_argument("--example", action="store_true", help="write the example below to EXPERIMENT.toml, to start from, and stop")
     ask = command("ask", "print the next point to measure")
     words = "ask for nothing where the recommended point is within this LOSS of the best one, in the objective's units"
@@ -102,6 +106,8 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     ahead = command("forecast", "print what further evaluations bring, by algorithm")
     ahead.add_argument("evaluations", type=int, metavar="N", help="number of further evaluations")
     ahead.add_argument("--in-flight", type=int, nargs="+", default=[1], metavar="Q", help="numbers of runs under way at once (default 1)")
+    words = "delays of values in rounds, each a model with its numbers as in files, such as NoDelay 'Poisson mean=3' (default none)"
+    ahead.add_argument("--delay", nargs="+", metavar="MODEL", help=words)
     ahead.add_argument("--trials", type=int, default=500, metavar="N", help="number of futures drawn (default %(default)s)")
     ahead.add_argument("--out", type=Path, metavar="FILE", help="a file to draw it into, too")
     command("check", "print whether the model predicts what was measured, and which values look mistaken")
@@ -150,6 +156,17 @@ def named_value(text: str) -> tuple[str, float | str]:
         return name.strip(), given.strip()
 
 
+def delay_model(text: str) -> Delay:
+    """Return the delay model of a text such as ``"Poisson mean=3"``."""
+    kind, _, fields = text.strip().partition(" ")
+    try:
+        table = tomllib.loads("\n".join(fields.split()))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgument(f"--delay: must be a model with its numbers, such as 'Poisson mean=3', got {text!r}") from error
+    found: Delay = from_plain(Delay, {**table, "type": kind}, "--delay")
+    return found
+
+
 def given_once(words: str, values: Sequence[float]) -> float:
     """Return an option's value, or raise ``InvalidArgument`` on several."""
     if len(values) > 1:
@@ -173,8 +190,9 @@ def session(args: argparse.Namespace) -> None:
                 )
             specification = read_toml(args.experiment)
             directory, outputs = args.experiment.with_suffix("") if args.out is None else args.out, specification.outputs
-            Session.begin(directory, specification, args.history, **how_of(args)).close()
+            Session.begin(directory, specification, args.history, **how_of(args), similar=args.similar).close()
             said = {"session": str(directory), "points": specification.space.choices}
+            said |= {"similar to": list(map(str, args.similar))} if args.similar else {}
             said |= {"outputs": list(map(str, (outputs.objective, *outputs.constraints))), "fingerprint": digest(specification.table())}
         case "salvage":
             events, aside = salvage_journal(args.directory, wait=args.wait)
@@ -274,7 +292,8 @@ def answer(session: Session, args: argparse.Namespace) -> Reply | str:
 
 def forecast_of(session: Session, args: argparse.Namespace) -> Reply:
     """Return a forecast's table, and the file of its figure."""
-    found = forecast(session, args.evaluations, in_flight=args.in_flight, trials=args.trials)
+    delays = None if args.delay is None else {text: delay_model(text) for text in args.delay}
+    found = forecast(session, args.evaluations, in_flight=args.in_flight, delays=delays, trials=args.trials)
     said: Reply = {
         "in words": found.said,
         "forecast": found.table.to_dict("records"),

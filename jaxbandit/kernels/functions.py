@@ -16,13 +16,13 @@ from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Array, Key, PerAxis, Scalar, Table, checked, parameters
-from jaxbandit.core.fields import exactly, finite_numbers, nonnegative, numbers_from, positive, whole
+from jaxbandit.core.fields import exactly, finite_numbers, nonnegative, numbers_from, positive, vector, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.kernels.base import Axes, Kernel, Scale, check_gram, on_points, parts
 
 __all__ = [
-    "Categorical", "Constant", "Gram", "Linear", "Matern12", "Matern32", "Matern52", "OnAxes", "Periodic", "RationalQuadratic",
-    "SquaredExponential", "White", "parts_on_axes",
+    "Categorical", "Constant", "Gram", "Linear", "Matern12", "Matern32", "Matern52", "OnAxes", "Periodic", "PosteriorMean",
+    "RationalQuadratic", "SquaredExponential", "White", "parts_on_axes",
 ]  # fmt: skip
 
 # Accelerators round the factors of a product by default.
@@ -341,6 +341,45 @@ class OnAxes(Kernel, proved=True):
     def _check(self, name: str, outputs: int | None) -> None:
         if not self.axes or len(set(self.axes)) < len(self.axes):
             raise checks.InvalidArgument(f"{name}.axes: must be at least one axis, each once, got {list(self.axes)}")
+
+
+@pytree
+class PosteriorMean(Kernel, proved=True):
+    """Multiples of a known posterior mean, ``k = m(x) m(y)``.
+
+    The mean is ``m(x) = sum_i weights_i kernel(x, points_i)``, and a draw is ``b m(x)`` with a standard normal factor ``b``. In a sum with
+    another kernel, values show how much of an earlier mean there is in a function. Fits keep all numbers of this kernel.
+
+    Attributes:
+      kernel: the kernel of the earlier model.
+      points: ``[n, d]`` points of the earlier values.
+      weights: ``[n]`` weights of the points.
+    """
+
+    kernel: Kernel
+    points: Annotated[Table, finite_numbers, exactly(None, None, words="one row per point")]
+    weights: Annotated[Table, finite_numbers, vector("one weight per point")]
+
+    def mean(self, x: ArrayLike) -> Array:
+        """Return the mean ``[n]`` at inputs ``x [n, d]``."""
+        return matmul(self.kernel(x, jnp.asarray(self.points)), jnp.asarray(self.weights))
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        return self.mean(x)[:, None] * self.mean(y)[None, :]
+
+    @on_points
+    def diag(self, x: ArrayLike) -> Array:
+        return jnp.square(self.mean(x))
+
+    @checked
+    def check_axes(self, dimension: Axes) -> None:
+        if np.shape(self.points)[1] != dimension:
+            raise checks.InvalidArgument(f"PosteriorMean.points: must have {dimension} axes, got {np.shape(self.points)[1]}")
+        self.kernel.check_axes(dimension)
+
+    def _check(self, name: str, outputs: int | None) -> None:
+        checks.shape(f"{name}.weights", self.weights, np.shape(self.points)[:1], remedy="one weight per point")
 
 
 @checked

@@ -70,11 +70,15 @@ def session_page(session: Session, *, reload: int | None = None, evaluations: in
         }
         if rows
         else {},
-        "made-of": [[name, str(value)] for name, value in parts.table().items() if name not in ("space", "key") and value is not None],
+        "made-of": [
+            [name, str(value)] for name, value in parts.table().items() if name not in ("space", "key", "similar") and value is not None
+        ],
     }
     # Tickets that nobody asked for do not count towards the horizon.
     most = parts.horizon + parts.design.count + np.count_nonzero(np.isnat(history["asked_at"]))
     facts = f"{len(states)} of at most {most:,} tickets: {counts}; begun {begun}, last event {last} (UTC)"
+    if count := len(parts.similar):
+        facts += f"; prior means are multiples of those of {count} similar session{'s' if count > 1 else ''}"
     if number := session.learner_changed_at:
         facts += f"; from ticket {number} on by the learner of a later version of jaxbandit"
     findings = (

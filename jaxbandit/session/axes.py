@@ -378,6 +378,33 @@ class Space:
             raise Outside(f"point: must lie in the box, got {short(dict(point))}")
         return tuple(np.clip(unit, 0, 1).tolist())
 
+    def coordinates(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return points ``[n, d]`` for the model, also outside the domain.
+
+        ``columns`` have the points in the user's units. Raises ``InvalidArgument`` for an axis with other kinds of values.
+        """
+        found, sides = [], self.domain.sides if isinstance(self.domain, Box) else ()
+        for number, (name, own) in enumerate(self.columns.items()):
+            column, axis, side = columns[name], self.axes[number] if self.axes else None, sides[number] if sides else None
+            if (column.dtype.kind == "U") != (own.dtype.kind == "U"):
+                raise InvalidArgument(f"{name}: must be categories in both sessions, or numbers in both")
+            if own.dtype.kind == "U":
+                labels = [*(side.labels if side else axis.values if axis else self.domain.categories[number])]
+                if unknown := sorted({*column.tolist()}.difference(labels)):
+                    raise InvalidArgument(f"{name}: there is no category {short(unknown[0])}; known are {', '.join(map(str, labels))}")
+                column = np.asarray([labels.index(label) for label in column.tolist()])
+            held = column.astype(np.float64)
+            if self.is_logarithmic(name):
+                checks.positive(name, held, remedy=Axis.log_remedy)
+            if side is not None:
+                held = side.to_unit(held)
+            elif axis is not None and axis.scale != "categorical":
+                every = np.asarray([axis.values[0], axis.values[-1], *held])
+                every = np.log(every) if axis.scale == "logarithmic" else every
+                held = (every[2:] - every[0]) / (every[1] - every[0])
+            found.append(held)
+        return np.stack(found, axis=1)
+
     def readable(self, place: Sequence[float]) -> Place:
         """Return ``place`` rounded to readable values in the user's units.
 

@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle, product
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from jaxbandit.problems.base import Family
 from jaxbandit.problems.families import square_root
 from jaxbandit.problems.noise import Gaussian, Noise
 from jaxbandit.session.journal import SessionError
-from jaxbandit.session.models import DEFAULT_ALGORITHM, default_model, draws, expanded, spread_out
+from jaxbandit.session.models import DEFAULT_ALGORITHM, default_model, draws, expanded, for_each, spread_out
 from jaxbandit.session.quantities import Outputs, Standard, readable
 from jaxbandit.session.session import Session
 from jaxbandit.session.settled import likely_points
@@ -462,7 +462,7 @@ def begun_by(session: Session, trials: int) -> Start:
     """Return the futures of a session, and all values that it knows."""
     parts, outputs = session.specification, session.specification.outputs
     with session._current() as state:
-        measured = [(index, values) for index, values in state.told if len(values) == len(outputs.names)]
+        measured = [(index, values) for index, values in state.told if {*outputs.names} <= values.keys()]
         if not measured:
             raise SessionError("forecast: all values of at least one point must be told first")
         shown, space = state.believed, state.space
@@ -479,6 +479,12 @@ def begun_by(session: Session, trials: int) -> Start:
             kept = np.unique(np.concatenate([indices, numbers[numbers >= 0], spread]))
             domain = Domain(points=np.concatenate([space.modelled[kept], likely[numbers < 0]]))
             indices = np.searchsorted(kept, indices).tolist()
+    count, fields = len(outputs.names), ("kernel", "prior_mean")
+    # The forecast knows nothing of failures.
+    own_model: dict[str, Any] = {}
+    if shown.outputs != outputs:
+        own_model = {name: for_each(name, shown.model, shown.outputs, standard)[:count] for name in fields}
+    standard = standard and dataclasses.replace(standard, location=standard.location[:count], scale=standard.scale[:count])
     shift, scale = outputs.units(standard)
     # Futures are drawn of at most 8 hyper-parameters, because each costs a factorisation.
     places = np.asarray(domain.points, np.float64)
@@ -492,8 +498,9 @@ def begun_by(session: Session, trials: int) -> Start:
         noises[:, row] = np.square(unit / scale[row]) * drawn[number][1]
     form = "auto" if parts.model is None else shown.model.form
     # Learners have the noise of their future, and features are made for the middle of all.
-    middle = tuple(float(np.exp(np.mean(np.log(noise)))) for _, noise in drawn)
-    model = expanded(dataclasses.replace(shown.model, form=form, noise_variance=middle), outputs, domain.size, standard)
+    middle = tuple(float(np.exp(np.mean(np.log(noise)))) for _, noise in drawn[:count])
+    own_model |= {"form": form, "noise_variance": middle}
+    model = expanded(dataclasses.replace(shown.model, **own_model), outputs, domain.size, standard)
     own = [[outputs.seen(standard, row, value) for row, value in outputs.inward(values).items()] for _, values in measured]
     return Start(
         problem=Futures(domain=domain, tables=tables, noises=noises),

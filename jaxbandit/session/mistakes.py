@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
+from jaxbandit.surrogates.evidence.fitting import kept_paths, paths, with_arrays
 from jaxbandit.surrogates.evidence.host import covariances
 
 # A value may have been told as this multiple of the measured one.
@@ -61,7 +61,8 @@ def around(kernels: Sequence[Kernel], points: np.ndarray, candidates: Sequence[C
 def longer(kernel: Kernel, factor: float) -> Kernel:
     """Return a kernel with longer length-scales."""
     own = with_arrays(kernel)
-    leaves = [leaf * factor if path.endswith("length_scale") else leaf for path, leaf in zip(paths(own), jax.tree.leaves(own), strict=True)]
+    lengths = {path for path in paths(own) if path.endswith("length_scale")}.difference(kept_paths(own))
+    leaves = [leaf * factor if path in lengths else leaf for path, leaf in zip(paths(own), jax.tree.leaves(own), strict=True)]
     changed: Kernel = jax.tree.unflatten(jax.tree.structure(own), leaves)
     return changed
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from jaxbandit.core.pytree import replace
 from jaxbandit.domains import Box, Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.learner import UNLIKELY
-from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, Scale
+from jaxbandit.kernels import Categorical, Kernel, Matern52, OnAxes, PosteriorMean, Scale
 from jaxbandit.rules.estimators import Thompson
 from jaxbandit.session.axes import Space
 from jaxbandit.session.journal import SessionError
@@ -29,7 +29,7 @@ from jaxbandit.session.quantities import RUNS, Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
 from jaxbandit.surrogates.evidence.density import LEARNED, LEARNING, NOISE, learned
-from jaxbandit.surrogates.evidence.fitting import paths, with_arrays
+from jaxbandit.surrogates.evidence.fitting import kept_paths, paths, with_arrays
 from jaxbandit.surrogates.evidence.host import best_fit, constants
 
 # Before any fit this share of an axis is its length-scale.
@@ -62,6 +62,13 @@ def default_model(domain: Domain, algorithm: Algorithm) -> Model:
     return Model(kernel=kernel, noise_variance=1e-4, form=form, precision=precision)
 
 
+def with_means(model: Model, outputs: Outputs, similar: Sequence[Mapping[str, PosteriorMean]]) -> Model:
+    """Return a model with multiples of known means in each output's kernel."""
+    kernel = cast(Kernel, model.kernel)
+    kernels = [functools.reduce(operator.add, [means[name] for means in similar if name in means], kernel) for name in outputs.names]
+    return dataclasses.replace(model, kernel=tuple(kernels)) if similar else model
+
+
 def draws(algorithm: Algorithm) -> bool:
     """Return whether an algorithm draws jointly from the posterior.
 
@@ -71,14 +78,16 @@ def draws(algorithm: Algorithm) -> bool:
     return any(isinstance(part, Thompson) for part in parts)
 
 
-def spread_out(domain: Domain, key: Key | None) -> InitialDesign:
+def spread_out(domain: Domain, key: Key | None, *, halved: bool = False) -> InitialDesign:
     """Return the default initial design: points of a Sobol sequence.
 
-    There are ``2 (d + 1)`` points, at most ten, because on more than four axes a model chooses better points from there on. On a grid they
-    are the points nearest to the sequence. On a box the last point is within a ten-thousandth of every side of the first, which tells noise
-    from roughness, unless all axes are of whole numbers. Only a grid needs the ``key``.
+    There are ``2 (d + 1)`` points, at most ten, because on more than four axes a model chooses better points from there on. A model that
+    knows similar sessions needs them ``halved``, and three at least. On a grid they are the points nearest to the sequence. On a box the
+    last point is within a ten-thousandth of every side of the first, which tells noise from roughness, unless all axes have whole numbers.
+    Only a grid needs the ``key``.
     """
     count = min(2 * (domain.dimension + 1), 10)
+    count = max(3, count // 2) if halved else count
     if isinstance(domain, Box):
         is_table = all(side.scale == "integers" for side in domain.sides)
         return InitialDesign(random=count, repeated_within=None if is_table else 1e-4)
@@ -211,7 +220,8 @@ def _fitted(
         for number in group:
             kernels[number], noises[number] = kernel, noise
         found_ends = [path for path, at in found.at_bound.items() if np.any(at) and (path != NOISE or noise > QUIET)]
-        ends += [f"{path.removeprefix('kernel.')} of {', '.join(names)}" for path in found_ends]
+        # A known mean may leave nothing for the rest of the kernel, whose length-scales then do not matter.
+        ends += [f"{path.removeprefix('kernel.')} of {', '.join(names)}" for path in found_ends if not kept_paths(kernel)]
     fitted = dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=tuple(means.tolist()))
     return _Found(fitted, new, evidence, ends)
 

@@ -21,7 +21,7 @@ from jaxbandit.domains.regions import Constraints, SuchThat
 from jaxbandit.session.axes import Axis
 from jaxbandit.session.journal import JOURNAL, SessionError
 from jaxbandit.session.quantities import Outputs, readable
-from jaxbandit.session.session import Session
+from jaxbandit.session.session import SIMILAR, Session
 from jaxbandit.session.settled import Settled
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.runs import Model
@@ -133,6 +133,7 @@ def optimise(
     objective: str = "maximise reward",
     constraints: Sequence[str] = (),
     such_that: Constraints = (),
+    similar: Annotated[object, SIMILAR] = (),
     algorithm: Algorithm | None = None,
     model: Annotated[Model, Words("the model of a session, study.Model(...)")] | None = None,
     key: KeyOrSeed = 0,
@@ -161,6 +162,8 @@ def optimise(
       constraints: ``"NAME <= c"``, ``"NAME >= c"``, both for one output, or ``"NAME = c +- tolerance"`` for each further output.
       such_that: constraints on the points themselves, known beforehand, such as ``"x + y <= 1"``, as for :meth:`Session.create`. The
         function is called at no other points.
+      similar: sessions of similar functions, or their directories, as for :meth:`Session.create`. A search that continues in a directory
+        keeps its first means.
       algorithm: any algorithm of a session; default constrained expected improvement, :class:`Cei(augmented=True) <jaxbandit.Cei>`.
       model: the GP model, as for :meth:`Session.create`; default: a fitted model.
       key: a JAX PRNG key, or its seed.
@@ -187,7 +190,10 @@ def optimise(
     )
     names = specification.space.names
     check_call("function", function, f"a function that can be called with {', '.join(names)} by name", **dict.fromkeys(names))
-    session = Session.begin(None, specification) if directory is None else _session_in(Path(directory), specification, algorithm, such_that)
+    if directory is None:
+        session = Session.begin(None, specification, similar=similar)
+    else:
+        session = _session_in(Path(directory), specification, algorithm, such_that, similar)
     failures = tuple(catch) if isinstance(catch, Sequence) else (catch,)
     try:
         while np.count_nonzero(_ended(session)) < evaluations:
@@ -217,14 +223,19 @@ def optimise(
     return Optimised(session)
 
 
-def _session_in(directory: Path, specification: Specification, algorithm: Algorithm | None, such_that: Sequence[SuchThat]) -> Session:
+def _session_in(
+    directory: Path, specification: Specification, algorithm: Algorithm | None, such_that: Sequence[SuchThat], similar: object
+) -> Session:
     """Begin or open the directory's session, or raise ``InvalidArgument`` if it differs."""
     if not (directory / JOURNAL).exists():
-        return Session.begin(directory, specification)
+        return Session.begin(directory, specification, similar=similar)
     functions = such_that if any(map(callable, such_that)) else None
     session = Session.open(directory, algorithm=algorithm, such_that=functions)
+    if similar:
+        # The similar session may have more values by now.
+        specification = dataclasses.replace(specification, similar=session.specification.similar)
     before, now = session.specification.table(), specification.table()
-    if others := [name for name in now if name != "horizon" and digest(before.get(name)) != digest(now[name])]:
+    if others := [name for name in now | before if name != "horizon" and digest(before.get(name)) != digest(now.get(name))]:
         session.close()
         words = f"holds a search with another {', '.join(others)}"
         raise InvalidArgument(f"directory: {directory} {words}; choose another directory, or give the same arguments")

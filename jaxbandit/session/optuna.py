@@ -35,6 +35,7 @@ from jaxbandit.core.fields import Check, Rounds, Words, each, exactly, function,
 from jaxbandit.core.keys import typed
 from jaxbandit.delays import Delay
 from jaxbandit.domains import MOST_POINTS, box
+from jaxbandit.domains.regions import limits_of
 from jaxbandit.feedback import Policy
 from jaxbandit.host.cache import enable_unless_chosen
 from jaxbandit.problems.data import Constraint, Objective
@@ -52,6 +53,10 @@ OBJECTIVE = "objective"
 
 optuna_storage = Check(
     "a storage of Optuna, the URL of a database, or the path of a file", lambda value: isinstance(value, BaseStorage) or path.takes(value)
+)
+distributions_by_name = Check(
+    "a mapping from names of parameters to distributions of Optuna",
+    lambda value: isinstance(value, Mapping) and len(value) > 0 and all(isinstance(each, BaseDistribution) for each in value.values()),
 )
 
 """Function that returns the constraint values of a trial, ``<= 0`` where they hold."""
@@ -105,6 +110,8 @@ class Sampler(BaseSampler):
         key: KeyOrSeed,
         constraints: Annotated[Sequence[str] | Callable[[FrozenTrial], Sequence[float]], function("(trial)") | each(text)] | None = None,
         points: Most | Mapping[str, Most] | None = None,
+        such_that: Annotated[Sequence[str], each(text)] = (),
+        space: Annotated[Mapping[str, BaseDistribution], distributions_by_name] | None = None,
         horizon: Rounds = 1000,
         delay: Delay | None = None,
         feedback: Policy | None = None,
@@ -120,6 +127,10 @@ class Sampler(BaseSampler):
             for Optuna and its dashboard. Default: the constraints that trials set by ``trial.set_constraint``, in the order of names.
           points: most points of every axis of a grid, or of axes by name; default: a box, or a grid of at most 10,000 points with at most
             50 values of a number without a step.
+          such_that: linear constraints that the parameters of all suggestions satisfy, such as ``"x + 2 * y <= 1"``, by their names and in
+            their units. They need ``space``, because Optuna names the parameters one by one.
+          space: distributions of the parameters by name, which every trial must suggest as they are. The first trial then is of the initial
+            design, too.
           horizon: most trials.
           delay: model of the delays of values, as for :meth:`Session.create <jaxbandit.session.Session.create>`.
           feedback: policy for the missing values of running trials; default: as for a session.
@@ -132,21 +143,29 @@ class Sampler(BaseSampler):
             self._constraints = Outputs.read(f"maximise {OBJECTIVE}", constraints).constraints
             if any(constraint.name == OBJECTIVE for constraint in self._constraints):
                 raise InvalidArgument(f"constraints: must be of attributes with other names than {OBJECTIVE!r}, got {short(constraints)}")
+        if such_that and space is None:
+            raise InvalidArgument("such_that: needs space, the distributions of all parameters by name, got None")
+        self._such_that, self._given = tuple(such_that), None if space is None else {name: space[name] for name in sorted(space)}
         self._points, self._mutex = points, threading.Lock()
         self._parts: dict[str, Any] = {"algorithm": algorithm, "model": model, "key": key, "horizon": horizon}
         self._parts |= {"delay": delay, "feedback": feedback}
         self._continuous = points is None and algorithm.on_boxes and (model is None or model.on_boxes)
+        # Raise the errors of constraints before the first trial.
+        if such_that:
+            self._space(self._varied)
         self._designed: Specification | None = None
         self._first: list[Point] = []
         self._session: Session | None = None
         self._made: list[Move] = []
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> SearchSpace:
-        """Return the distributions common to complete and pruned trials.
+        """Return the given distributions, or those common to complete and pruned trials.
 
         Without such trials it returns the distributions of the failed trial that has the most.
         """
         self._raise_error_if_multi_objective(study)
+        if self._given is not None:
+            return self._varied
         trials = study.get_trials(deepcopy=False)
         shared = intersection_search_space(trials, include_pruned=True)
         if not any(other.state in (TrialState.COMPLETE, TrialState.PRUNED) for other in trials):
@@ -172,7 +191,7 @@ class Sampler(BaseSampler):
         with self._mutex:
             parts = self._designed
             if parts is None or (parts.space.axes, parts.outputs) != (axes, outputs):
-                own = _space_of(axes, is_box=self._continuous and _is_box(search_space))
+                own = self._space(search_space)
                 parts = self._designed = Specification(space=own, outputs=outputs, **self._parts)
                 design = parts.design_points()
                 self._first = [_in_steps(search_space, parts.space, point) if isinstance(point, tuple) else point for point in design]
@@ -188,6 +207,9 @@ class Sampler(BaseSampler):
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
         """Return a uniform value, drawn by key, trial number and parameter name."""
         self._raise_error_if_multi_objective(study)
+        if self._given is not None and self._given.get(param_name, param_distribution) != param_distribution:
+            words = f"parameter {param_name} must be suggested as {self._given[param_name]}, got {param_distribution}"
+            raise InvalidArgument(f"space: {words}")
         if param_distribution.single():
             only: Any = param_distribution
             return only.choices[0] if isinstance(only, CategoricalDistribution) else only.low
@@ -215,6 +237,17 @@ class Sampler(BaseSampler):
         if any(map(math.isnan, found)):
             raise InvalidArgument(f"constraints: must be numbers, got {short(found)} of trial {trial.number}")
         as_optuna_keeps(found, study, trial)
+
+    @property
+    def _varied(self) -> SearchSpace:
+        """The given distributions of more than one value."""
+        return {name: distribution for name, distribution in (self._given or {}).items() if not distribution.single()}
+
+    def _space(self, search_space: SearchSpace) -> Space:
+        """Return the space of parameters within the constraints."""
+        axes = _axes(search_space, self._points, continuous=self._continuous)
+        such_that = _in_numbers(self._such_that, self._given or {}, dict(zip(search_space, axes, strict=True)))
+        return _space_of(axes, such_that, is_box=self._continuous and _is_box(search_space))
 
     def _told(self, trial: FrozenTrial) -> dict[str, float]:
         """Return a trial's constraint values, and a complete trial's objective, by output."""
@@ -365,11 +398,41 @@ def _is_box(space: SearchSpace) -> bool:
     )
 
 
-def _space_of(axes: Sequence[Axis], *, is_box: bool) -> Space:
+def _space_of(axes: Sequence[Axis], such_that: Sequence[str] = (), *, is_box: bool) -> Space:
     """Return the space of axes, a box even without continuous sides."""
     if not is_box:
-        return Space.of(list(axes))
-    return Space(domain=box({axis.name: axis.side() for axis in axes}), axes=tuple(axes), names=tuple(axis.name for axis in axes))
+        return Space.of(list(axes), such_that)
+    limits: dict[str, Any] = {"such_that": such_that} if such_that else {}
+    domain = box({axis.name: axis.side() for axis in axes}, **limits)
+    return Space(domain=domain, axes=tuple(axes), names=tuple(axis.name for axis in axes), such_that=tuple(such_that))
+
+
+def _in_numbers(such_that: Sequence[str], space: SearchSpace, axes: Mapping[str, Axis]) -> list[str]:
+    """Return constraints on parameters as constraints on axes.
+
+    The axes of parameters with steps have the numbers of the steps.
+    """
+    found = []
+    for limit in limits_of(such_that, list(space)):
+        terms, bound = list[str](), limit.bound
+        for (name, one), factor in zip(space.items(), limit.factors, strict=True):
+            if not factor:
+                continue
+            if isinstance(one, CategoricalDistribution):
+                raise InvalidArgument(f"{limit.where}: {name} has categories, which have no sums")
+            assert isinstance(one, FloatDistribution | IntDistribution)
+            if (axis := axes.get(name)) is None:
+                # The parameter has a single value.
+                bound -= factor * one.low
+                continue
+            if axis.continuous and (one.step is not None or isinstance(one, IntDistribution)):
+                raise InvalidArgument(f"{limit.where}: {name} is rounded after the choice; give it fewer steps, on a linear scale")
+            bound, factor = (bound - factor * one.low, factor * (one.step or 1)) if _has_steps(one) else (bound, factor)
+            terms.append(f"{factor!r} * {axis.name}")
+        if not terms:
+            raise InvalidArgument(f"{limit.where}: must name a parameter of several values")
+        found.append(f"{' + '.join(terms)} {'=' if limit.is_equality else '<='} {bound!r}")
+    return found
 
 
 def _count(distribution: BaseDistribution) -> float:

@@ -295,7 +295,7 @@ class State:
         """
         parts = self.specification.with_runs
         if parts is not None and self.modelled is self.specification:
-            parts_of = self.specification.first[0], self.model, self.standard
+            parts_of = self.specification.alone, self.model, self.standard
             self.model, self.standard = with_runs(self.modelled.outputs, *parts_of, self.space.domain.size)
             self.modelled = parts
             self.learn_anew()

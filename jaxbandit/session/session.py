@@ -14,11 +14,11 @@ import jax
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.checks import InvalidArgument, check_not_forked, short
+from jaxbandit.core.checks import InvalidArgument, check_not_forked, naming, short
 from jaxbandit.core.codec import digest, to_fields
 from jaxbandit.core.declare import FilePath, checked
 from jaxbandit.core.doors import either, setting, warn
-from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, scalar, whole
+from jaxbandit.core.fields import Check, boolean, nonnegative_numbers, of_class, path, scalar, whole
 from jaxbandit.core.status import Status, explain, healthy, status_in_words
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
@@ -35,12 +35,24 @@ from jaxbandit.session.models import fitted, fitted_in_units, standard_of, unlik
 from jaxbandit.session.quantities import told_values
 from jaxbandit.session.replay import LEARNER, Record, State, Ticket, spot_of
 from jaxbandit.session.settled import Settled
+from jaxbandit.session.similar import means_of
 from jaxbandit.session.specification import Specification, seeds_option
 from jaxbandit.session.views import Reading, Recommendation
 from jaxbandit.study.runs import Model
 
 Context: TypeAlias = Mapping[str, float | str] | None
 """Values of the contexts by name, ``None`` in a session without contexts."""
+
+
+SIMILAR = Check(
+    "a session or its directory, or a list, each item text, a path or a session",
+    lambda value: all(isinstance(one, Session) or path.takes(one) for one in _listed(value)),
+)
+
+
+def _listed(similar: Any) -> Sequence[Any]:
+    """Return similar sessions as a list."""
+    return similar if isinstance(similar, list | tuple) else [similar]
 
 
 class DeclaredInfeasible(UserWarning):
@@ -101,6 +113,7 @@ class Session(Reading):
         off_grid: str = "refuse",
         outside: str = "refuse",
         ignore: Sequence[str] = (),
+        similar: Session | str | Path | Sequence[Session | str | Path] = (),
     ) -> Session:
         """Begin a session with its journal in a directory or in memory.
 
@@ -136,6 +149,9 @@ class Session(Reading):
           max_step: largest step of an algorithm that certifies points, by axis and in the user's units, such as ``{"temperature": 5}``.
             Each point asked for, except seeds, is that close on all these axes to a point whose measured constraints all hold.
           history, off_grid, outside, ignore: earlier measurements, as for :meth:`tell_all`; enough rows replace the default of ``initial``.
+          similar: a session, its directory, or a list of them, with the same axes and some of the same outputs. The prior mean of an output
+            is then a multiple of its posterior mean there; the values show which multiple, 0 for a mean that misleads. The default initial
+            design has half of the points. The journal stores the means, so that the other session is not needed any more.
 
         SafeOpt, StageOpt and SGP-UCB certify points: they ask only for seeds and for points whose constraints hold with certainty under the
         model. The guarantee is as good as the model's prior of the constraints, so the session keeps this prior. It is the prior of a
@@ -151,7 +167,7 @@ class Session(Reading):
             horizon=horizon, delay=delay, feedback=feedback, initial=initial, capacity=capacity, fit_every=fit_every,
             standardise=standardise, seeds=seeds, max_step=max_step,
         )  # fmt: skip
-        return cls.begin(directory, specification, history, off_grid=off_grid, outside=outside, ignore=ignore)
+        return cls.begin(directory, specification, history, off_grid=off_grid, outside=outside, ignore=ignore, similar=similar)
 
     @classmethod
     @checked
@@ -164,10 +180,18 @@ class Session(Reading):
         off_grid: OffGrid = "refuse",
         outside: OutsideOf = "refuse",
         ignore: Names = (),
+        similar: Annotated[object, SIMILAR] = (),
     ) -> Session:
         """Begin a session of a specification, otherwise like :meth:`create`."""
         check_not_forked()
         enable_unless_chosen()
+        means = []
+        for one in _listed(similar):
+            with naming("similar"), contextlib.ExitStack() as stack:
+                other = one if isinstance(one, Session) else stack.enter_context(cls.open(one, read_only=True))
+                means.append(means_of(specification, other.specification, other.columns()))
+        if means:
+            specification = dataclasses.replace(specification, similar=means)
         specification.outputs.check_measured(specification.space.names)
         # A ticket in these rows belongs to another session.
         rows = [] if history is None else rows_of(history, specification, ignore, outside)

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.domains import Box
-from jaxbandit.kernels import Kernel, Matern32, Matern52
+from jaxbandit.kernels import Kernel, Matern32, Matern52, PosteriorMean
 from jaxbandit.session.axes import Space
 from jaxbandit.session.models import MAX_FITTED, Values, best_of_fits, for_each, prior_of, sides_of, standardised
 from jaxbandit.session.quantities import RUNS, Outputs, Standard, probability_of
@@ -180,12 +180,15 @@ class Shown:
 
 
 def _with_form(kernel: Kernel, form: type[Kernel]) -> Kernel:
-    """Return a kernel with another form in place of Matern-5/2."""
+    """Return a kernel with another form in place of Matern-5/2.
+
+    Known means stay as they are.
+    """
 
     def formed(part: object) -> object:
         return cast(Any, form)(length_scale=part.length_scale) if isinstance(part, Matern52) else part
 
-    changed: Kernel = jax.tree.map(formed, kernel, is_leaf=lambda part: isinstance(part, Matern52))
+    changed: Kernel = jax.tree.map(formed, kernel, is_leaf=lambda part: isinstance(part, Matern52 | PosteriorMean))
     return changed
 
 

@@ -18,7 +18,7 @@ from jaxbandit.core.checks import InvalidArgument, check_known, naming, short
 from jaxbandit.core.codec import ObjectTable, Plain, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
 from jaxbandit.core.declare import Array, FilePath, Key, KeyOrSeed, check_fields, checked
 from jaxbandit.core.doors import either, setting
-from jaxbandit.core.fields import Described, Rounds, Words, each, label, scalar, text, whole
+from jaxbandit.core.fields import Described, Rounds, Words, anything, each, label, scalar, text, whole
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.pytree import pytree
 from jaxbandit.delays import LONGEST_DELAY, Delay, Failing, NoDelay
@@ -31,10 +31,11 @@ from jaxbandit.engine.learner import design_key
 from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Hallucinate, Policy, Wait
 from jaxbandit.host.files import toml_table
+from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, BoxProblem, Certificate, from_tables
 from jaxbandit.session.axes import ON_GRID, Axis, Place, Space
 from jaxbandit.session.journal import SCHEMA
-from jaxbandit.session.models import DEFAULT_ALGORITHM, default_model, draws, expanded, spread_out, with_runs
+from jaxbandit.session.models import DEFAULT_ALGORITHM, default_model, draws, expanded, spread_out, with_means, with_runs
 from jaxbandit.session.quantities import RUNS, Outputs, Standard
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import arithmetic
@@ -71,6 +72,7 @@ class Specification(Described):
       outputs: the measured outputs.
       schema: version of the journal. In version 1 the model is in the outputs' units, and the default feedback policy is the algorithm's.
       is_guarded: whether to refuse options that void the guarantee of an algorithm that certifies points. Early journals did not.
+      similar: for each similar session, the means of outputs by name, as kernels.
       learns_runs: whether the last output is whether runs give values, see :attr:`with_runs`.
     """
 
@@ -94,6 +96,7 @@ class Specification(Described):
     max_step: Mapping[str, float] | None = None
     schema: int = SCHEMA
     is_guarded: bool = True
+    similar: Annotated[Sequence[Mapping[str, Any]], anything] = ()
     learns_runs: bool = False
 
     @classmethod
@@ -162,6 +165,7 @@ class Specification(Described):
             )
         if self.is_guarded:
             _check_guarantee(self)
+        _check_similar(self)
         _check_steps(self)
         size, axes = self.space.domain.size, self.space.domain.dimension
         functions = len(self.outputs.functions)
@@ -208,7 +212,7 @@ class Specification(Described):
                 return InitialDesign() if seeds is None else InitialDesign(indices=np.unique(np.asarray(seeds)))
             # A key by itself compiles programs.
             key = None if isinstance(self.space.domain, Box) else self._design_key
-            return InitialDesign() if self.model else spread_out(self.space.domain, key)
+            return InitialDesign() if self.model else spread_out(self.space.domain, key, halved=bool(self.similar))
         return self.initial
 
     @property
@@ -238,7 +242,12 @@ class Specification(Described):
         """Model before any fit, with its standard unless in the outputs' units."""
         outputs = self.outputs
         unknown = Standard(location=(0.0, *(one.centre for one in outputs.constraints)), scale=(1.0,) * len(outputs.names))
-        return self.model or default_model(self.space.domain, self.algorithm), unknown if self.standardise or not self.model else None
+        return with_means(self.alone, outputs, self.similar), unknown if self.standardise or not self.model else None
+
+    @functools.cached_property
+    def alone(self) -> Model:
+        """Model before any fit, without similar sessions."""
+        return self.model or default_model(self.space.domain, self.algorithm)
 
     @functools.cached_property
     def undelayed(self) -> Specification | None:
@@ -311,7 +320,7 @@ class Specification(Described):
         try:
             algorithm = self.algorithm.with_runs(len(self.outputs.functions) - 1)
             parts = dataclasses.replace(self, outputs=self.outputs.with_runs(), algorithm=algorithm, learns_runs=True, **late)
-            parts.check_start(*with_runs(self.outputs, self.first[0], *self.first, self.space.domain.size))
+            parts.check_start(*with_runs(self.outputs, self.alone, *self.first, self.space.domain.size))
         except InvalidArgument:
             return None
         return parts
@@ -340,6 +349,7 @@ class Specification(Described):
             "initial": design_table(self.design),
             **({"units": dict(self.outputs.unit_of)} if self.outputs.unit_of else {}),
             **({"standardise": self.standardise} if self.schema > 1 else {}),
+            **({"similar": [to_plain(dict(means), "similar") for means in self.similar]} if self.similar else {}),
             **({"max_step": None if self.max_step is None else dict(self.max_step)} if self.is_guarded else {}),
         } | {name: to_plain(getattr(self, name), name) for name in parts}
 
@@ -367,7 +377,8 @@ class Specification(Described):
         is_guarded = "max_step" in table
         table, space = {"standardise": False, **table}, Space.from_table(table["space"], such_that)
         given = {**table, "algorithm": written if algorithm is None else algorithm}
-        return cls._read(given, space, key, schema=schema, is_guarded=is_guarded)
+        similar = [{name: from_plain(Kernel, mean, "similar") for name, mean in means.items()} for means in table.get("similar", ())]
+        return cls._read(given, space, key, schema=schema, is_guarded=is_guarded, similar=similar)
 
     @classmethod
     def _read(cls, table: ObjectTable, space: Space, key: KeyOrSeed, **version: Any) -> Specification:
@@ -382,7 +393,7 @@ class Specification(Described):
 
 # Words of `Session.create` and of files: those of `Specification.of`, and the fields that users give.
 WORDS = {*inspect.signature(Specification.of).parameters, *(field.name for field in dataclasses.fields(Specification))}
-WORDS -= {"fields", "space", "outputs", "schema", "is_guarded", "learns_runs"}
+WORDS -= {"fields", "space", "outputs", "schema", "is_guarded", "similar", "learns_runs"}
 
 
 def with_seeds(algorithm: Algorithm, space: Space, seeds: Sequence[Mapping[str, object]] | None) -> Algorithm:
@@ -438,6 +449,22 @@ def _check_guarantee(specification: Specification) -> None:
                 f"initial: must hold seeds of {name} alone, for nothing is known of other points; leave it out, and the seeds are measured"
                 f" first, got {short(parts.initial)}"
             )
+
+
+def _check_similar(specification: Specification) -> None:
+    """Raise ``InvalidArgument`` if the learner cannot have similar sessions."""
+    parts, name, traits = specification, type(specification.algorithm).__name__, specification.algorithm.traits
+    if not parts.similar:
+        return
+    if parts.model is not None:
+        raise InvalidArgument(f"similar: is a part of the default model; leave the model out, got {short(parts.model)}")
+    for is_own, words in (
+        (traits.certifies, "certifies points by a prior of its own"),
+        (traits.refits, "fits a model of its own"),
+        (traits.joint_arrival, "has one model for all outputs"),
+    ):
+        if is_own:
+            raise InvalidArgument(f"similar: must be left out with {name}, which {words}; give earlier values as its history")
 
 
 def _check_steps(specification: Specification) -> None:

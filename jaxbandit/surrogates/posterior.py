@@ -19,7 +19,8 @@ from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.text import fields_in_brief, html_fields
 from jaxbandit.domains import Box, Contextual, Domain
 from jaxbandit.domains.finite import in_words
-from jaxbandit.kernels import Kernel
+from jaxbandit.kernels import Kernel, PosteriorMean
+from jaxbandit.kernels.base import all_parts
 from jaxbandit.surrogates.features import Form
 from jaxbandit.surrogates.precision import Need, in_step, least_variances, needed, require
 
@@ -551,6 +552,9 @@ class Surrogate(AbstractSurrogate):
                 left, rounding = float(form.residual), 1e-13
                 of = "candidates, residual there" if isinstance(self.domain, Box) else "points, residual"
                 said = f"rank {form.rank} of {self.domain.size} {of} {left if left > rounding else 0:.1e}"
+            kernels = [kernel for kernel, group in zip(self.kernels, self.groups, strict=False) if group == g]
+            means = sum(isinstance(part, PosteriorMean) for kernel in kernels[:1] for part in (kernel, *all_parts(kernel)))
+            said += f", prior mean a multiple of {means} known" if means else ""
             lines.append(f"{names}: form {form.name!r}, {said}")
         if self.noise_differs:
             lines.append(f"noise variance {np.min(self.noise_variance):.3g} to {np.max(self.noise_variance):.3g}, by point")

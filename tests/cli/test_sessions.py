@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from jaxbandit.cli import main, sessions
-from jaxbandit.session import Axis, Session, Specification, read_toml
+from jaxbandit.delays import Constant, NoDelay
+from jaxbandit.session import Axis, Session, Specification, forecast, read_toml
 from jaxbandit.study import from_toml
 
 EXPERIMENT = """
@@ -287,6 +288,26 @@ def test_a_forecast_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert "further evaluations" not in (tmp_path / "plant" / "report.html").read_text()
     assert main(["session", "status", str(tmp_path / "plant"), "--within", "0.5"]) == 0 and "probability" in capsys.readouterr().out
     assert main(["session", "ask", str(tmp_path / "plant"), "--within", "0.5"]) == 0 and "settled" in capsys.readouterr().out
+
+
+def test_a_forecast_has_a_part_for_each_delay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.linspace(0, 1, 6)
+    Session.create(tmp_path / "plant", [Axis("x", x)], key=0, history={"x": x[:5], "reward": x[:5] * (1 - x[:5])}).close()
+    command = ["session", "forecast", str(tmp_path / "plant"), "2", "--trials", "8", "--delay"]
+    assert main([*command, "NoDelay", "Constant rounds=1", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["forecast"]
+    assert {row["delay"] for row in rows} == {"NoDelay", "Constant rounds=1"} and len(rows) == 8
+    with Session.open(tmp_path / "plant", read_only=True) as session:
+        found = forecast(session, 2, delays={"NoDelay": NoDelay(), "Constant rounds=1": Constant(rounds=1)}, trials=8)
+    assert rows == json.loads(json.dumps(found.table.to_dict("records"))), "the delay of the same name is that of Python"
+    for text, words in (
+        ("Poisson mean", "must be a model with its numbers, such as 'Poisson mean=3', got 'Poisson mean'"),
+        ("Poisson mean=-1", "--delay: Poisson.mean: must lie in"),
+        ("Poison mean=1", "did you mean 'Poisson'?"),
+    ):
+        assert main([*command, text]) == 2
+        error = capsys.readouterr().err
+        assert words.casefold() in " ".join(error.split()).casefold() and error.startswith("error: --delay"), error
 
 
 def test_check_and_why_print_words_or_plain_values(tmp_path: Path, capsys: Any) -> None:

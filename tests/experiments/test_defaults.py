@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from experiments.__main__ import main
-from experiments.defaults import default, functions, players, rivals
+from experiments.defaults import default, forecasts, functions, players, rivals, similar
 from jaxbandit import InvalidArgument
 from jaxbandit.problems import Gaussian
 
@@ -78,9 +78,8 @@ def asked(**extra):
 
 
 def test_names_and_missing_libraries_are_refused(tmp_path, monkeypatch, capsys):
-    for option, extra in (("--functions", {"functions": ["nobody"]}), ("--players", {"players": ["nobody"]})):
-        with pytest.raises(InvalidArgument, match=rf"^{option}: must be one of .*; got 'nobody'"):
-            rivals.play(asked(**extra), tmp_path)
+    with pytest.raises(InvalidArgument, match=r"^--functions: must be one of .*; got 'nobody'"):
+        rivals.play(asked(functions=["nobody"]), tmp_path)
     with pytest.raises(InvalidArgument, match=r"^--noise: must lie in .* got -1"):
         rivals.play(asked(noise=-1.0), tmp_path)
     monkeypatch.setitem(sys.modules, "botorch", None)
@@ -252,10 +251,6 @@ def test_ranks_share_ties_and_put_trials_without_a_feasible_point_last():
 
 @pytest.mark.full
 def test_the_choice_of_a_default_is_played_and_kept(tmp_path, monkeypatch):
-    with pytest.raises(InvalidArgument, match=r"^--candidates: must be one of .*; got 'nobody'"):
-        default.play(
-            dataclasses.replace(default.EXPERIMENT.quick, extra=default.EXPERIMENT.quick.extra | {"candidates": ["nobody"]}), tmp_path
-        )
     file = tmp_path / "runs.jsonl"
     extra = {"candidates": ("random",), "settings": ("1 axis",), "noises": ("large",), "runs": str(file)}
     options = dataclasses.replace(default.EXPERIMENT.quick, trials=3, horizon=6, extra=extra)
@@ -280,3 +275,27 @@ def test_default_plays_the_default(tmp_path, capsys):
         and tables[0].partition("\n\n")[2].split(str(tmp_path))[0] == tables[1].partition("\n\n")[2].split(str(tmp_path))[0]
     )
     assert f"{default.DEFAULT}  1." in tables[0] and len((tmp_path / "runs.jsonl").read_text().splitlines()) == 2
+
+
+def test_losses_of_choices_are_means_of_what_was_recommended_and_of_each_algorithm():
+    losses = np.array([[[[1.0, 2.0], [3.0, 0.0]], [[0.0, 4.0], [0.0, 4.0]]]])
+    dataset = xr.Dataset(
+        {"said": (("space", "family", "seed"), [[[0, 1], [1, 0]]]), "loss": (("space", "family", "seed", "algorithm"), losses)},
+        coords={"space": ["grid"], "family": ["a", "b"], "algorithm": ["A", "B"]},
+    )
+    found = {name: means.tolist() for name, means in forecasts.losses_of(dataset).items()}
+    assert found == {"forecast": [[0.5, 2.0]], "hindsight": [[1.0, 0.0]], "A": [[2.0, 0.0]], "B": [[1.0, 4.0]]}
+    assert forecasts.rows(dataset)[0] == {"of": "choice: forecast", "mean loss, grid": "1.250"}
+    assert forecasts.notes(dataset) == ["best in hindsight, in families: A 1, B 1"] or "B 1, A 1" in forecasts.notes(dataset)[0]
+    assert len(forecasts.FAMILIES) == 10
+
+
+def test_gaps_of_searches_that_know_another_are_medians_in_deviations():
+    gaps = np.arange(2 * 3 * 12.0).reshape(1, 2, 3, 12)
+    coords = {"function": ["Branin"], "player": ["alone", "similar"], "seed": [0, 1, 2], "evaluation": np.arange(1, 13)}
+    rows = similar.rows(xr.Dataset({"gap": (tuple(coords), gaps)}, coords=coords))
+    assert rows == [
+        {"function": "Branin", "session": "alone", "after 10": "21"},
+        {"function": "Branin", "session": "similar", "after 10": "57"},
+    ]
+    assert set(similar.NAMES) <= set(BY_NAME)

@@ -12,7 +12,7 @@ import pytest
 import jaxbandit
 from experiments import texts
 from experiments.__main__ import main, parser
-from experiments.common.experiment import find_experiments, module_names
+from experiments.common.experiment import find_experiments, module_names, options_from
 from experiments.guo_2022 import rpol
 from experiments.texts import Stated, agree, cells_of, found_by, look, outputs_of, stale, statements, text_of
 from tests.support.paths import ROOT
@@ -32,6 +32,18 @@ def test_an_experiment_belongs_to_its_module(path):
     name = path.stem.replace("_", "-")
     assert find_experiments()[name] is module.EXPERIMENT
     assert module.EXPERIMENT.name == name and module.EXPERIMENT.text == module.__doc__
+
+
+def test_options_that_list_names_refuse_others_and_take_those_of_their_defaults(tmp_path, capsys):
+    choices = [(experiment, option) for experiment in find_experiments().values() for option in experiment.choices]
+    assert len(choices) >= 12
+    for experiment, option in choices:
+        assert main([experiment.name, f"--{option}", "nobody", "--out", str(tmp_path / "out"), "--no-cache"]) == 2
+        assert re.match(rf"error: --{option}: must be one of .*; got 'nobody'", " ".join(capsys.readouterr().err.split()))
+        for reduced in (False, True):
+            given = (experiment.quick if reduced else experiment.defaults).extra[option]
+            assert options_from(parser(quick=reduced).parse_args([experiment.name])).extra[option] == given
+            assert set(given) <= set(experiment.choices[option])
 
 
 def test_modules_that_run_something_are_not_imported():

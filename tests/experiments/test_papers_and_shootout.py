@@ -238,18 +238,10 @@ def test_features_of_zeros_change_nothing():
     np.testing.assert_allclose(posteriors[0].sd, posteriors[1].sd, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--algorithms", "nobody"], "--algorithms"),
-        (["--problems", "nothing"], "--problems"),
-        (["--algorithms", "OCO", "--problems", "queueing"], "none of these algorithms fits"),
-    ],
-)
-def test_shootout_names_what_it_does_not_know(arguments, words, tmp_path, capsys):
-    assert main(["shootout", "--quick", *arguments, "--out", str(tmp_path / "out")]) == 2
+def test_shootout_says_when_nothing_fits(tmp_path, capsys):
+    assert main(["shootout", "--quick", "--algorithms", "OCO", "--problems", "queueing", "--out", str(tmp_path / "out")]) == 2
     printed = capsys.readouterr().err
-    assert printed.startswith("error:") and words in printed
+    assert printed.startswith("error:") and "none of these algorithms fits" in printed
 
 
 def test_every_algorithm_has_a_place_in_the_shootout():
@@ -282,12 +274,6 @@ def test_boxes_in_words():
     words = {name: boxes.described(make()) for name, (make, _) in boxes.PROBLEMS.items()}
     assert words["Ackley-10"] == "x1 -5 to 10 .. x10 -5 to 10" and words["Gramacy"] == "x1 0 to 1, x2 0 to 1"
     assert words["pressure vessel"].startswith("shell 1 to 99 (integers), head 1 to 99 (integers), radius 10 to 200")
-
-
-def test_names_are_checked():
-    for what in ("algorithms", "problems"):
-        with pytest.raises(InvalidArgument, match=rf"^--{what}: must be one of .*; got 'nobody'"):
-            boxes.build(dataclasses.replace(OPTIONS, extra=OPTIONS.extra | {what: ["nobody"]}))
 
 
 @pytest.mark.full

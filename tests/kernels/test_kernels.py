@@ -74,6 +74,11 @@ FORMULAS = {
     "Periodic": ("periodic", lambda x, y: np.exp(-2 * np.sum((np.sin(np.pi * (x[:, None] - y[None]) / 1.5) / 0.75) ** 2, axis=-1))),
     "Categorical": ("categorical", lambda x, y: np.exp(-np.sum((x[:, None] != y[None]) / ARD, axis=-1)), OTHER_ARMS),
     "OnAxes": ("on-axes", lambda x, y: RBF(0.75)(x[:, 1:], y[:, 1:])),
+    "PosteriorMean": (
+        kernels.PosteriorMean(kernel=SE(length_scale=0.75), points=Y, weights=Y[:, 0]),
+        lambda x, y: np.outer(RBF(0.75)(x, Y) @ Y[:, 0], RBF(0.75)(y, Y) @ Y[:, 0]),
+        X,
+    ),
     "Gram": (kernels.Gram(matrix=MATRIX), lambda x, y: MATRIX[np.ix_(x[:, 0].astype(int), y[:, 0].astype(int))], ARMS),
 }
 COMPOSED = {name: PAIRS[name][1] for name in ("nested", "scaled-right")} | {"periodic-locally": None}

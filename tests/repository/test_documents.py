@@ -58,7 +58,7 @@ PRINTED = {
     "howto/my_run_crashed": rf"^{RECOMMENDED}x': ",
     "howto/own_algorithm": r"(?s)\ngreedy .*\nRPOL-UCB .*hard violation +RPOL-UCB - greedy ",
     "howto/own_program": r"^\[\d\.\d* .*\] 0\n\[\d+\.\d* ",
-    "howto/plant_csv": rf"incomplete runs: \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': ",
+    "howto/plant_csv": rf"incomplete runs: \[8\]\ntry Ticket\(number=9, .*\n{RECOMMENDED}temperature': (?s:.*)first \[\{{'temp",
     "howto/simulate_first": r"(?s)^algorithm +in flight +product 10%.*is recommended: after \d+ .*Config +4 .*\[\[",
     "howto/sweep_table": r"\\begin\{table\}.*\\end\{table\}",
     "howto/ten_parameters": r"^Optimised\(evaluations: 4; .*\nOptimised\(evaluations: 4, 1 failed; ",

@@ -17,7 +17,7 @@ from scipy.special import log_ndtr, ndtr
 from jaxbandit import Cei, ConstrainedThompson, InitialDesign, RandomSearch, SafeOpt, Se2, delays, domains, kernels, optimise
 from jaxbandit.cli import main
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.session import Axis, Model, Session, SessionError
+from jaxbandit.session import Axis, Model, Session, SessionError, forecast
 from jaxbandit.session.journal import JOURNAL, DamagedSession, open_journal
 from tests.oracles.expected_improvement import log_expected_improvement
 
@@ -351,6 +351,21 @@ def test_failures_are_crosses(domain: Any, tmp_path: Path) -> None:
         assert lines and all(line.get_marker() == "x" for line in lines)
         if len(domain) < 3:
             assert all(float(line.get_xdata()[0]) == pytest.approx(session.columns()["x"][-1]) for line in lines)
+
+
+def test_a_forecast_after_a_failure_is_one_of_the_outputs_that_were_told() -> None:
+    session = Session.create(None, [Axis.between("x", 0, 1, 9)], key=0, objective="maximise f", constraints=["g <= 0.6"])
+    session.tell(session.ask(), failed=True)
+    with pytest.raises(SessionError, match=r"^forecast: all values of at least one point must be told first$"):
+        forecast(session, 2)
+    for number, ticket in enumerate(session.ask(5)):
+        x = float(ticket.point["x"])
+        session.tell(ticket, **({"failed": True} if number == 2 else {"values": {"f": x, "g": x * x}}))
+    found = forecast(session, 2, [Cei()], trials=16)
+    best = found.dataset["best"].values
+    known = [f for f, g in zip(session.columns()["f"], session.columns()["g"], strict=True) if g <= 0.6]
+    np.testing.assert_allclose(best[..., 0], max(known), atol=0.1)
+    assert np.all(np.diff(best, axis=-1) >= 0) and found.objective == "f"
 
 
 def test_the_command_line_tells_failures(tmp_path: Path, capsys: Any) -> None:

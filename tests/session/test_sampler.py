@@ -547,3 +547,57 @@ def test_a_session_becomes_a_study(tmp_path: Path, capsys: Any) -> None:
     assert loaded.trials[0].distributions["width"] == IntDistribution(2, 8)
     asked = session.events[1].at
     assert abs(loaded.trials[0].datetime_start.timestamp() - np.datetime64(asked[:-6], "ms").astype(int) / 1000) < 1
+
+
+CONSTRAINED: dict[str, Any] = {
+    "a": FloatDistribution(0, 1),
+    "b": FloatDistribution(0.5, 2.5),
+    "n": IntDistribution(3, 9, step=2),
+    "k": CategoricalDistribution(["x", "y"]),
+    "one": FloatDistribution(2, 2),
+}
+SUCH_THAT = ["a + b <= 1.5", "n + 10 * a >= 5 * one - 5"]
+
+
+def limited(trial: Any) -> float:
+    """Return a value whose best point lies outside of the constraints."""
+    a, b = trial.suggest_float("a", 0, 1), trial.suggest_float("b", 0.5, 2.5)
+    n, one = trial.suggest_int("n", 3, 9, step=2), trial.suggest_float("one", 2, 2)
+    assert a + b <= 1.5 + 1e-9 and n + 10 * a >= 5 * one - 5 - 1e-9, trial.params
+    return float(a + b + n * (trial.suggest_categorical("k", ["x", "y"]) == "x"))
+
+
+@pytest.mark.parametrize("points", [None, 6], ids=["box", "grid"])
+def test_no_suggestion_is_outside_of_constraints(points: Any) -> None:
+    model = Model(kernel=jaxbandit.kernels.Constant(variance=1.0)) if points else None
+    own = Sampler(
+        jaxbandit.Cei() if points is None else jaxbandit.RandomSearch(), model, key=0, points=points, such_that=SUCH_THAT, space=CONSTRAINED
+    )
+    made = study(own)
+    made.optimize(limited, n_trials=16)
+    assert len({tuple(trial.params.items()) for trial in made.trials}) > 8
+    if points is None:
+        assert made.best_value > 10, "the best of n = 9 is on the edge a + b = 1.5"
+
+
+def test_spaces_and_constraints_that_do_not_fit_are_refused_by_name() -> None:
+    for options, words in (
+        ({"such_that": SUCH_THAT}, r"^such_that: needs space, the distributions of all parameters by name, got None"),
+        ({"such_that": ["a + c <= 1"], "space": CONSTRAINED}, r"^such_that\[0\]: 'a \+ c <= 1': names 'c', which is no axis"),
+        ({"such_that": ["a + k <= 1"], "space": CONSTRAINED}, r"^such_that\[0\]: 'a \+ k <= 1': k has categories, which have no sums"),
+        ({"such_that": ["one <= 1"], "space": CONSTRAINED}, r"^such_that\[0\]: 'one <= 1': must name a parameter of several values"),
+        ({"such_that": ["a + b <= 0.4"], "space": CONSTRAINED}, r"^such_that\[0\]: .*exclude"),
+        (
+            {"such_that": ["a + n <= 9"], "space": {"a": FloatDistribution(0, 1), "n": IntDistribution(1, 10**6)}},
+            r"n is rounded after the choice",
+        ),
+        ({"space": {"a": 3}}, r"^space: must be a mapping from names of parameters to distributions of Optuna or None, got"),
+    ):
+        with pytest.raises(InvalidArgument, match=words) as refusal:
+            Sampler(jaxbandit.Cei(), key=0, **options)
+        assert "\n" not in str(refusal.value)
+    made = study(Sampler(jaxbandit.RandomSearch(), MODEL, key=0, space={"a": FloatDistribution(0, 1)}))
+    with pytest.raises(
+        InvalidArgument, match=r"^space: parameter a must be suggested as FloatDistribution\(high=1.0.*, got FloatDistribution\(high=3.0"
+    ):
+        made.ask().suggest_float("a", 2, 3)

@@ -571,7 +571,7 @@ def test_a_session_is_made_by_create_or_open(given: tuple[Any, ...]) -> None:
 
 
 def test_create_and_files_take_the_words_of_a_specification(tmp_path: Path) -> None:
-    others = {"directory", "history", "off_grid", "outside", "ignore"}
+    others = {"directory", "history", "off_grid", "outside", "ignore", "similar"}
     assert inspect.signature(Session.create).parameters.keys() - others == WORDS
     with pytest.MonkeyPatch.context() as patch:
         handed = dict[str, Any]()

@@ -28,6 +28,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "Monotone": {"axis": 0},
     "OnAxes": {"kernel": kernels.White()},
     "PerOutput": {"delays": (delays.NoDelay(),), "models": (problems.Noiseless(),)},
+    "PosteriorMean": {"kernel": kernels.White(), "points": np.ones((2, 1)), "weights": np.ones(2)},
     "Product": {"left": kernels.White(), "right": kernels.White()},
     "Refitted": {"algorithm": jaxbandit.Rpol()},
     "Residuals": {"table": np.ones((2, 3))},

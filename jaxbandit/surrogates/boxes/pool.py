@@ -20,7 +20,7 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar, T, Table
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.kernels import Kernel
+from jaxbandit.kernels import Kernel, PosteriorMean, Sum
 from jaxbandit.kernels.functions import spectral
 from jaxbandit.surrogates.evidence.density import inverse_root
 from jaxbandit.surrogates.features import Form, matmul
@@ -363,8 +363,14 @@ def with_next(tree: T, number: Array) -> T:
 def prior_draw(kernel: Kernel, key: Key, dimension: int, dtype: np.dtype) -> jax.tree_util.Partial:
     """Sample a function of points ``[n, d]`` from the prior.
 
-    It is a sum of random cosines with frequencies of the kernel's spectrum, whose mean and covariances are exact for any number of them.
+    It is a sum of random cosines with frequencies of the kernel's spectrum, whose mean and covariances are exact for any number of them,
+    or the sum of draws of the parts of a sum.
     """
+    if isinstance(kernel, PosteriorMean):
+        return jax.tree_util.Partial(_multiple, kernel, jax.random.normal(key, (), dtype))
+    if isinstance(kernel, Sum):
+        parts = zip((kernel.left, kernel.right), jax.random.split(key), strict=True)
+        return jax.tree_util.Partial(_added, *(prior_draw(part, own, dimension, dtype) for part, own in parts))
     cosines = 256
     frequencies, phases, amplitudes = jax.random.split(key, 3)
     sampled = spectral(kernel, frequencies, (cosines, dimension), dtype)
@@ -374,6 +380,17 @@ def prior_draw(kernel: Kernel, key: Key, dimension: int, dtype: np.dtype) -> jax
     phase = jax.random.uniform(phases, (cosines,), dtype)
     size = jnp.sqrt(2 * variance / cosines) * jax.random.normal(amplitudes, (cosines,), dtype)
     return jax.tree_util.Partial(_waves, omega / (2 * np.pi), phase, size)
+
+
+def _multiple(kernel: PosteriorMean, factor: Array, points: Array) -> Array:
+    """Return a multiple of a known mean ``[n]`` at ``points [n, d]``."""
+    return factor * kernel.mean(points)
+
+
+def _added(left: jax.tree_util.Partial, right: jax.tree_util.Partial, points: Array) -> Array:
+    """Return the sum of two functions ``[n]`` at ``points [n, d]``."""
+    total: Array = left(points) + right(points)
+    return total
 
 
 def _waves(frequencies: Array, phases: Array, sizes: Array, points: Array) -> Array:

@@ -17,7 +17,7 @@ from jaxbandit.core.checks import check_known, is_sequence_of_numbers
 from jaxbandit.core.declare import Array, Numbers, Scalar, Table, checked
 from jaxbandit.core.fields import between, booleans, choice, exactly, finite_numbers, numbers, positive, whole
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
-from jaxbandit.kernels import Kernel, check_covariance
+from jaxbandit.kernels import Kernel, PosteriorMean, check_covariance
 from jaxbandit.surrogates.evidence.density import NOISE, Collapsed, Prior, collapse, inverse, inverse_diagonal
 
 K = TypeVar("K", bound=Kernel)
@@ -129,8 +129,9 @@ def checked_start(kernel: K, points: np.ndarray, fixed: Sequence[str]) -> K:
     kernel.check_axes(points.shape[1])
     check_covariance("kernel", kernel, points)
     start = with_arrays(kernel)
+    kept = {*fixed, *kept_paths(start)}
     for path, leaf in zip(paths(start), jax.tree.leaves(start), strict=True):
-        if path not in fixed:
+        if path not in kept:
             checks.positive(f"kernel.{path}", leaf)
     return start
 
@@ -182,7 +183,8 @@ def maximise(
         for name in some:
             check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
     leaves, structure = jax.tree.flatten((kernel, noise_variance))
-    now, moves = dict(zip(names, leaves, strict=True)), [name not in fixed for name in names]
+    kept = {*fixed, *kept_paths(kernel)}
+    now, moves = dict(zip(names, leaves, strict=True)), [name not in kept for name in names]
     span = jnp.asarray(span, dtype)
 
     def flat(values: Iterable[ArrayLike]) -> tuple[Array, Callable[[Array], list[Array]]]:
@@ -261,6 +263,16 @@ def with_arrays(kernel: K) -> K:
 def paths(kernel: object) -> list[str]:
     """Return the dotted paths of a kernel's hyper-parameters in leaf order."""
     return [".".join(key.name for key in path) for path, _ in jax.tree_util.tree_leaves_with_path(kernel)]
+
+
+def kept_paths(kernel: object) -> list[str]:
+    """Return the paths of numbers that fits keep, those of known means."""
+
+    def is_mean(part: object) -> bool:
+        return isinstance(part, PosteriorMean)
+
+    known = jax.tree.map(lambda part: jax.tree.map(lambda leaf: is_mean(part), part), kernel, is_leaf=is_mean)
+    return [path for path, is_known in zip(paths(kernel), jax.tree.leaves(known), strict=True) if is_known]
 
 
 def _standard_errors(loss: Callable[[Array], Array], place: Array, inside: Array) -> Array:

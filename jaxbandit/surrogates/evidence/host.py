@@ -31,6 +31,7 @@ from jaxbandit.surrogates.evidence.fitting import (
     Span,
     Starts,
     checked_start,
+    kept_paths,
     paths,
     with_arrays,
 )
@@ -128,7 +129,8 @@ def best_fit(
         for name in some:
             check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
     data, prior = _known(points, values, constant, prior)
-    posterior = HyperPosterior.of(first_kernel, now, tuple(name for name in names if name not in fixed), data, prior)
+    kept = {*fixed, *kept_paths(first_kernel)}
+    posterior = HyperPosterior.of(first_kernel, now, tuple(name for name in names if name not in kept), data, prior)
     low, high = posterior.ends(span, bounds)
     first = np.clip(posterior.place(now), low, high)
     away = (
@@ -447,9 +449,9 @@ def averaged(
     with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
         for kernel in kernels:
             start = with_arrays(kernel)
-            names = (*paths(start), NOISE)
+            names, known = (*paths(start), NOISE), kept_paths(start)
             now = dict(zip(names, [*jax.tree.leaves(start), np.asarray(noise_variance, np.float64)], strict=True))
-            posterior = HyperPosterior.of(start, now, names, data, prior)
+            posterior = HyperPosterior.of(start, now, tuple(name for name in names if name not in known), data, prior)
             low, high = posterior.ends(1e3, bounds)
             place, _ = posterior.searched([np.clip(posterior.place(now), low, high)[None]], low, high)
             places, weights = posterior.draws(place, low, high, draws)
