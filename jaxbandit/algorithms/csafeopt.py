@@ -24,7 +24,7 @@ class CSafeOpt(Safe):
     r"""CSafeOpt: safe GP-UCB that first visits uncertain points.
 
     .. math::
-        x_t = \arg\max_{S_t} \mathrm{UCB}_f(x) + \kappa_t \bar q_t(x), \quad
+        x_t = \arg\max_{S_t} \mathrm{UCB}_f(x) + \kappa_t \bar q_t(x), \\
         \bar q_t = q_t / \max q_t, \quad q_t(x) = (\sigma_f(x) - \tau_t)^+ 1\{\min_j 2 \beta_j \sigma_{g_j}(x) > \tau_t\}, \\
         \tau_t = \epsilon / \beta_t^{2 \alpha}, \quad \kappa_t = \max_{S_t} \mathrm{UCB}_f - \min_{S_t} \mathrm{UCB}_f + \zeta
 

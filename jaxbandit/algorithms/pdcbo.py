@@ -28,7 +28,7 @@ class Pdcbo(Scored[PdcboState]):
     r"""PDCBO: optimistic Lagrangian of a context, for constraints on average.
 
     .. math::
-        x_t = \arg\max_{x \in A(z_t)} \mathrm{UCB}_f(x) - \sum_j \phi_t^j \, \mathrm{LCB}_{g_j}(x), \qquad
+        x_t = \arg\max_{x \in A(z_t)} \mathrm{UCB}_f(x) - \sum_j \phi_t^j \, \mathrm{LCB}_{g_j}(x), \\
         \phi_{t+1}^j = (\phi_t^j + \eta_t \, (d_t^j + \epsilon))^+, \qquad \eta_t = \eta_0 t^{-p}
 
     where ``A(z_t)`` are the actions of the context, or all points without contexts. ``d_t`` is the observed cost ``c_t``, as in the

@@ -14,7 +14,7 @@ from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.feedback.learner import DelayedSurrogate, Feedback, LatePosterior, Policy, fold_arrivals, in_turn_of_slots
 from jaxbandit.surrogates import Belief, BoxSurrogate, Posterior, Prediction, Surrogate
-from jaxbandit.surrogates.boxes.pool import with_column
+from jaxbandit.surrogates.boxes.pool import insert_column
 from jaxbandit.surrogates.features import SquareRoot, matmul
 from jaxbandit.surrogates.posterior import Arrived, deviation
 from jaxbandit.surrogates.precision import least_variances
@@ -218,7 +218,7 @@ class Hallucinate(Policy):
         index, belief = cast(BoxSurrogate, learner.chosen).place(posterior.belief, point)
         pairs = zip(arrivals.forms_in_force, posterior.factors, strict=True)
         moments = arrivals.moments(posterior.factors, jnp.stack(posterior.weights), point[None])
-        shift = with_column(belief.shift, index, moments[0][:, 0])
+        shift = insert_column(belief.shift, index, moments[0][:, 0])
         factors = tuple(form.place(factor, point)[0] for form, factor in pairs)
         return index, replace(posterior, belief=replace(belief, shift=shift), factors=factors)
 

@@ -58,8 +58,6 @@ distributions_by_name = Check(
     "a mapping from names of parameters to distributions of Optuna",
     lambda value: isinstance(value, Mapping) and len(value) > 0 and all(isinstance(each, BaseDistribution) for each in value.values()),
 )
-
-"""Function that returns the constraint values of a trial, ``<= 0`` where they hold."""
 SearchSpace: TypeAlias = dict[str, BaseDistribution]
 Point: TypeAlias = int | Place
 """A point of a grid by its number, or of a box by its place."""

@@ -12,7 +12,7 @@ import numpy as np
 from jaxbandit.core.declare import Array, T
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.boxes.pool import BoxForm, OwnPoints, with_column
+from jaxbandit.surrogates.boxes.pool import BoxForm, OwnPoints, insert_column
 
 P = TypeVar("P", bound=OwnPoints)
 
@@ -110,7 +110,7 @@ class Alike(Generic[P]):
         index = np.shape(self.form.candidates)[0] + state.placed
         v = self.each(lambda form, own: form.weights_at(own, point[None])[0], state)
         after = self.form.set_features(state, index, v[0] if self._is_one else v)
-        after = replace(after, axes=with_column(state.axes, index, point), placed=state.placed + 1)
+        after = replace(after, axes=insert_column(state.axes, index, point), placed=state.placed + 1)
         return after, index.astype(jnp.int32), v
 
 

@@ -172,7 +172,7 @@ class Pool(BoxForm[PoolState]):
         return -v * v
 
     def set_features(self, state: PoolState, index: Array, v: Array) -> PoolState:
-        return replace(state, rows=with_column(state.rows, index, v))
+        return replace(state, rows=insert_column(state.rows, index, v))
 
     def rank_one_step(
         self, state: PoolState, index: Array, noise: Array, present: Array | None
@@ -280,7 +280,7 @@ class Pool(BoxForm[PoolState]):
         return rows[: self.room]
 
 
-def with_column(table: Array, index: Array, column: Array) -> Array:
+def insert_column(table: Array, index: Array, column: Array) -> Array:
     """Return ``table [..., M]`` with another ``column [...]`` at ``index []``.
 
     XLA compiles a slice in a third of the time of a scatter.

@@ -16,7 +16,7 @@ from jaxbandit.core.fields import each_axis, numbers, table_of_points
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
 from jaxbandit.surrogates.alike import Alike, alike, in_order, members, of, side_by_side
-from jaxbandit.surrogates.boxes.pool import Pool, PoolState, added, with_column, with_next
+from jaxbandit.surrogates.boxes.pool import Pool, PoolState, added, insert_column, with_next
 from jaxbandit.surrogates.features import Form, prior_variance
 from jaxbandit.surrogates.posterior import (
     AbstractSurrogate,
@@ -275,8 +275,8 @@ class BoxSurrogate(Surrogate):
         return index, replace(
             posterior,
             factors=tuple(factor for factor, _, _ in placed),
-            shift=with_column(posterior.shift, index, shifts[:, 0]),
-            variance=with_column(posterior.variance, index, variances[:, 0]),
+            shift=insert_column(posterior.shift, index, shifts[:, 0]),
+            variance=insert_column(posterior.variance, index, variances[:, 0]),
         )
 
     def pool(self, posterior: Posterior) -> Array:
