@@ -17,7 +17,7 @@ from jaxbandit.report.statistics import (
     elapsed,
     final_values,
     growth_exponent,
-    healthy,
+    healthy_trials,
     holm,
     over_trials,
     paired_differences,
@@ -277,8 +277,8 @@ def test_paired_values_leave_out_trials_that_failed_for_any_algorithm(dataset):
 
 def test_health_is_of_each_trial_whatever_the_order_of_dimensions(dataset):
     want = [[True, False, True, True], [True, True, True, False]]
-    np.testing.assert_array_equal(healthy(dataset), want)
-    np.testing.assert_array_equal(healthy(dataset.transpose("round", "trial", "algorithm")), want)
+    np.testing.assert_array_equal(healthy_trials(dataset), want)
+    np.testing.assert_array_equal(healthy_trials(dataset.transpose("round", "trial", "algorithm")), want)
 
 
 def test_unknown_measures_are_refused(dataset):

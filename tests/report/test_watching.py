@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -284,7 +285,8 @@ def test_the_page_of_a_session_follows_its_journal(tmp_path: Path, monkeypatch: 
                 raise KeyboardInterrupt
             step()
 
-        monkeypatch.setattr(watching.time, "sleep", look)
+        # Other threads of the process may sleep meanwhile.
+        monkeypatch.setattr(watching, "time", SimpleNamespace(sleep=look))
         assert main(["session", "watch", str(tmp_path)]) == 0
     assert capsys.readouterr().out.count("report.html") == 1 and pages[1] == "seen", "nothing had happened"
     begun, _, asked, told = pages

@@ -27,6 +27,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "Anytime": {"algorithm": {"type": "Rpol"}},
     "Empirical": {"values": [1, 2]},
     "Gram": {"matrix": [[1.0, 0.0], [0.0, 1.0]]},
+    "PosteriorMean": {"kernel": {"type": "Matern52"}, "points": [[0.0], [1.0]], "weights": [1.0, -1.0]},
     "Heteroscedastic": {"variance": [0.1, 0.2]},
     "OnAxes": {"kernel": {"type": "Categorical"}, "axes": [1]},
     "Refitted": {"algorithm": {"type": "Rpol"}},
@@ -142,12 +143,12 @@ DOMAINS: dict[str, dict[str, Any]] = {
     "product": {"axes": [[0.0, 1.0], [0.0, 0.5, 2.0]]},
     "sobol": {"low": [0, 0, 0], "high": [1, 1, 2], "count": 8, "key": 3},
 }
-# Problems of tables refuse boxes.
-BOXES = {"box"}
+# Problems of tables refuse boxes, and tests of contexts read files with contexts.
+ELSEWHERE = {"box", "with_contexts"}
 
 
 def test_problems_take_the_domains_that_can_be_named() -> None:
-    assert set(DOMAINS) | BOXES == set(places()["domain"])
+    assert set(DOMAINS) | ELSEWHERE == set(places()["domain"])
     for name, given in DOMAINS.items():
         found = build("problem", {"type": "gp_draws", "domain": {"type": name} | given}, "p").domain
         wanted = getattr(jaxbandit.domains, name)(**given)
