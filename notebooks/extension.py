@@ -179,7 +179,7 @@ def _write_contents(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.format != "html":
         return
     includes = app.env.toctree_includes
-    names = [*includes["index"], *(name for names in includes.values() for name in names)]
+    names = [*includes.get("index", ()), *(name for names in includes.values() for name in names)]
     lines = []
     for name in ["index", *dict.fromkeys(names)]:
         paragraph = next(iter(app.env.get_doctree(name).findall(nodes.paragraph)), None)

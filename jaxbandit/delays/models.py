@@ -416,7 +416,10 @@ class Lossy(Composed):
 
     @property
     def mean(self) -> Scalar:
-        return jnp.where(jnp.asarray(self.never) > 0, jnp.inf, jnp.asarray(self.delay.mean, float_dtype()))
+        # NumPy compiles no programs on the host.
+        module = jnp if checks.is_traced(self) else np
+        mean: Scalar = module.where(module.asarray(self.never) > 0, module.inf, module.asarray(self.delay.mean, float_dtype()))
+        return mean
 
     sub_exponential = None
 

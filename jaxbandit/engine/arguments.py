@@ -89,9 +89,9 @@ def with_one_root(planned: Sequence[Delays], models: Sequence[Surrogate], horizo
     Every value must arrive while the buffer has its point.
     """
     allowed = not checks.is_traced([model.noise_variance for model in models]) and all(
-        np.all(np.isfinite(own.model.mean))
+        own.policy.allows_one_root(model, own.capacity)
         and own.capacity > min(horizon - 1, own.model.quantile(ALMOST_SURELY))
-        and own.policy.allows_one_root(model, own.capacity)
+        and np.all(np.isfinite(own.model.mean))
         for own, model in zip(planned, models, strict=True)
     )
     return [replace(own, one_root=allowed) for own in planned]

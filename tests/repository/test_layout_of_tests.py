@@ -105,7 +105,7 @@ PAGE = """# Page
 
 @pytest.mark.full
 def test_dead_links_unknown_names_and_names_that_no_page_describes_fail_the_build(tmp_path):
-    for name in ("conf.py", "extension.py", "papers.py", "site.css"):
+    for name in ("conf.py", "extension.py", "skeletons.py", "papers.py", "site.css"):
         shutil.copy(ROOT / "notebooks" / name, tmp_path)
     half, rest = (" + ".join(f"x_{{{number}}}" for number in numbers) for numbers in (range(15), range(15, 30)))
     formulas = (f"$$\n{half} + {rest}\n$$", f"$$\n{half} \\\\\n+ {rest}\n$$")
