@@ -5,18 +5,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import optuna
-
 from jaxbandit import InvalidArgument, __version__
 
 FIGURE = Path(__file__).parent / "figures" / "rivals.png"
-HEAD = f"""\
+HEAD = """\
 ---
 author: The jaxbandit developers
 title: Constrained Gaussian-process sampler of jaxbandit
 description: Constrained expected improvement with fitted kernels, for noisy objectives, unknown constraints and trials in parallel.
 tags: [sampler, Gaussian process, Bayesian optimization, constrained optimization, parallel]
-optuna_versions: [{optuna.__version__}]
+optuna_versions: [5.0.0]
 license: Apache License 2.0
 ---
 """
