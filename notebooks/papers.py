@@ -1,4 +1,4 @@
-"""Pages from what the library says of itself: one for each algorithm, the bibliography, and the experiments.
+"""Pages from what the library says of itself: one for each algorithm and each paper, and the bibliography.
 
 An algorithm's page is what its class says, with the text in ``algorithms/NAME.md``: difference from the paper, cost, and when it fails.
 """
@@ -25,7 +25,6 @@ from jaxbandit.results.citations import entries, papers_in_words
 
 LOGGER = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[1]
-OTHERS = "Comparisons that no paper makes"
 FIGURES = ROOT / "experiments" / "figures"
 # Sizes at which figures of the page are made, where the whole study takes more than some minutes of one core.
 SHOWN = {
@@ -168,22 +167,27 @@ def chosen(name: str, own: object, every: object) -> str:
     return f"{len(own)}{f' of {len(every)}' if every else ''} {name}" if isinstance(own, tuple) else f"{name} {own}"
 
 
-def experiments() -> str:
-    """Return by paper what every experiment says of itself, its figure, and the lines that make it."""
-    parts: dict[str, list[str]] = {}
+def package_of(experiment: Experiment) -> str:
+    """Return the package of a paper's experiments, or ``others``."""
+    package = experiment.module.rpartition(".")[0]
+    return package.rpartition(".")[2] if re.search(r"\(\d{4}\)", inspect.getdoc(sys.modules[package]) or "") else "others"
+
+
+def experiments(package: str) -> str:
+    """Return the text, the figure and the lines of each experiment of a paper."""
+    parts = list[str]()
     for experiment in find_experiments().values():
+        if package_of(experiment) != package:
+            continue
         first, _, rest = experiment.text.partition("\n")
-        package = inspect.getdoc(sys.modules[experiment.module.rpartition(".")[0]])
-        paper = ", ".join(part.rstrip(".") for part in package.split("\n\n"))
-        heading = paper if re.search(r"\(\d{4}\)", paper) else OTHERS
         full, shown = experiment.defaults, eval(options_of(experiment), {"EXPERIMENT": experiment, "replace": dataclasses.replace})
         fewer = [chosen(name, shown.extra[name], every) for name, every in full.extra.items() if shown.extra[name] != every]
         said = "as in the study" if shown == full else f"where the study, of which the text speaks, has {size_of(full)}"
-        parts.setdefault(heading, []).append(f"""### {experiment.title}
+        parts.append(f"""## {experiment.title}
 
 {first}
 
-```{{figure}} ../../{(FIGURES / experiment.name).relative_to(ROOT).as_posix()}.png
+```{{figure}} ../../../{(FIGURES / experiment.name).relative_to(ROOT).as_posix()}.png
 :alt: {experiment.title}
 :width: 100%
 
@@ -196,8 +200,7 @@ def experiments() -> str:
 
 {rest.strip()}
 """)
-    papers = sorted(parts, key=lambda heading: heading == OTHERS)
-    return "\n".join(f"## {heading}\n\n" + "\n".join(parts[heading]) for heading in papers)
+    return "\n".join(parts)
 
 
 def _compose(app: Sphinx, name: str, source: list[str]) -> None:
@@ -208,12 +211,16 @@ def _compose(app: Sphinx, name: str, source: list[str]) -> None:
     elif name == "algorithms/index":
         rows = [f"| [{kind.title}]({short}.md) | `{kind.__name__}` | {papers_in_words(kind.papers)} |" for short, kind in KINDS.items()]
         source[0] = source[0].replace("ALGORITHMS", "\n".join(["| Algorithm | Class | Paper |", "| --- | --- | --- |", *rows]))
-    elif name in ("bibliography", "pages/figures"):
-        source[0] += "\n" + (bibliography() if name == "bibliography" else experiments())
+    elif name == "bibliography":
+        source[0] += "\n" + bibliography()
+    elif folder == "pages/figures":
+        source[0] += "\n" + experiments(last)
 
 
 def _check_pages(app: Sphinx, env: BuildEnvironment) -> None:
-    """Warn of algorithms without a page, or whose page lacks a section."""
+    """Warn of algorithms and papers without a page, or whose page lacks a section."""
+    for package in {*map(package_of, find_experiments().values())} - {name.rpartition("/")[2] for name in env.found_docs}:
+        LOGGER.warning("notebooks/pages/figures/%s.md, the page of the experiments of a paper, is missing", package)
     for name, kind in KINDS.items():
         file = Path(env.srcdir, "algorithms", f"{name}.md")
         lacking = [words for words in SECTIONS if not file.exists() or words not in file.read_text(encoding="utf-8")]
