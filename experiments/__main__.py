@@ -37,10 +37,7 @@ def _refilled(paragraph: str) -> str:
 
 
 def parser(*, quick: bool = False) -> argparse.ArgumentParser:
-    """Return the parser of all commands.
-
-    With ``quick`` the defaults are the experiments' reduced sizes.
-    """
+    """Return the parser of all commands."""
     experiments = find_experiments()
     top = Parser(prog="python -m experiments", description="The studies of the papers, from parameters to figure.")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
@@ -111,10 +108,7 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def run_all(args: argparse.Namespace, executor: Client | None) -> None:
-    """Run every experiment whose results are missing, and print all tables.
-
-    Each runs into its own directory, one after the other.
-    """
+    """Run every experiment whose results are missing, and print all tables."""
     for name, experiment in find_experiments().items():
         options = (experiment.reduced() if args.quick else experiment).defaults
         out = args.out / name

@@ -163,10 +163,7 @@ def build(options: Options) -> Study:
 
 
 def runs(problems: Sequence[str], algorithms: Sequence[str]) -> list[Run]:
-    """Return a run of each algorithm on each problem.
-
-    The model of a problem knows nothing of it.
-    """
+    """Return a run of each algorithm on each problem, without facts."""
     first, made = jb.InitialDesign(random=FIRST, counted=True), []
     for name in problems:
         problem = PROBLEMS[name][0]()
@@ -195,10 +192,7 @@ def quartiles(values: np.ndarray) -> np.ndarray:
 
 
 def rows(dataset: Any) -> list[dict[str, str]]:
-    """Return a row for each problem, algorithm and number of evaluations.
-
-    The numbers are those of the table.
-    """
+    """Return a row for each problem, algorithm and number of evaluations."""
     made, counts = [], elapsed(dataset)
     marks = [mark for mark in MARKS if counts[0] <= mark < counts[-1]] + [int(counts[-1])]
     for label in dataset.algorithm.values:
@@ -244,10 +238,7 @@ def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable
 
 
 def draw(dataset: Any) -> Any:
-    """Draw the gap to the best known value, and violations.
-
-    Gaps are medians with quartiles. Each problem has a panel.
-    """
+    """Draw medians and quartiles of the gap to the best, and violations."""
     counts = elapsed(dataset)
 
     def panel(ax: Any, problem: str, measure: str) -> None:

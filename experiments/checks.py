@@ -101,10 +101,7 @@ def play(options: Options, directory: Path) -> xr.Dataset:
 
 
 def shares(dataset: Any) -> np.ndarray:
-    """Return the shares ``[mistake, 3]`` of sessions that were flagged.
-
-    The other two are the ends of their 95% intervals.
-    """
+    """Return the shares ``[mistake, 3]`` of flagged sessions, with 95% intervals."""
     tests = [binomtest(int(which.sum()), which.size) for which in dataset["flagged"].values]
     return np.asarray([[test.statistic, *test.proportion_ci(method="wilson")] for test in tests])
 

@@ -80,19 +80,13 @@ UNCONSTRAINED: dict[str, tuple[Any, str | None]] = {
 
 
 def _at_once(algorithm: Any) -> Any:
-    """Return a censoring algorithm as it is without delay.
-
-    Its widths are those to which censoring adds.
-    """
+    """Return a censoring algorithm as it is without delay."""
     bases = {name: width.base for name, width in vars(algorithm.estimator).items() if isinstance(width, Censored)}
     return jb.replace(algorithm, estimator=jb.replace(algorithm.estimator, **bases))
 
 
 def names() -> list[str]:
-    """Return the names that ``--algorithm`` takes.
-
-    They are the names above, and those of other algorithms, run with their defaults.
-    """
+    """Return the names that ``--algorithm`` takes, those of the library too."""
     return [
         *CONSTRAINED,
         *UNCONSTRAINED,
@@ -101,10 +95,7 @@ def names() -> list[str]:
 
 
 def _others() -> dict[str, jb.Algorithm]:
-    """Return the library's algorithms that can run under delay.
-
-    They are by name. The oracle is left out, because it is told the answer.
-    """
+    """Return the library's algorithms that can run under delay, but the oracle."""
     kinds = [kind for kind in with_defaults() if kind not in (jb.Oracle, jb.Unconstrained)]
     return {algorithm.name: algorithm for algorithm in (kind() for kind in kinds) if not algorithm.traits.needs_feedback_at_once}
 
@@ -220,10 +211,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw the measures above the reference, with the fitted line.
-
-    They are against the mean delay.
-    """
+    """Draw measures above the reference by mean delay, with a line."""
     known = json.loads(dataset.attrs["parameters"])
     means = np.array(known["means"])
 

@@ -77,10 +77,7 @@ __all__ = ["Cei", "Sampler"]
 
 
 def write_package(place: Path, *, force: bool = False) -> Path:
-    """Write ``package/samplers/jaxbandit`` into a directory.
-
-    Raises ``InvalidArgument`` if it is there, unless ``force``.
-    """
+    """Write ``package/samplers/jaxbandit``, over another one only by ``force``."""
     package = place / "package" / "samplers" / "jaxbandit"
     if package.exists() and not force:
         raise InvalidArgument(f"out: {package} exists; add --force to replace it")

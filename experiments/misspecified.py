@@ -53,10 +53,7 @@ MEASURED = (("positive_regret", "positive regret $R^+(t)$"), ("hard_violation", 
 
 
 def algorithms() -> dict[str, jb.Algorithm]:
-    """Return the algorithms by their labels.
-
-    They have the widths of the other experiments.
-    """
+    """Return the algorithms by their labels."""
     bounds = Bounds(reward_width=3.0, cost_width=3.0)
     return {
         "RPOL-UCB": jb.Rpol(estimator=bounds),
@@ -66,10 +63,7 @@ def algorithms() -> dict[str, jb.Algorithm]:
 
 
 def build(options: Options) -> Study:
-    """Return the study of every algorithm with every model.
-
-    The functions are drawn from a Gaussian process.
-    """
+    """Return the study of every algorithm with every model."""
     factor = options.extra["factor"]
     checks.within("--factor", factor, 1.0, 4.0)
     domain = jb.domains.grid([0.0, 0.0], [SIDE, SIDE], options.points_per_axis)

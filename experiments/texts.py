@@ -69,10 +69,7 @@ def agree(stated: str, printed: str) -> bool:
 
 
 def parts(number: str) -> tuple[str, str]:
-    """Return a number and its half-width as plain digits.
-
-    The half-width can be empty.
-    """
+    """Return a number and its half-width as plain digits."""
     value, _, half = number.replace(",", "").replace("±", "+-").partition("+-")
     return value.strip(), half.strip()
 
@@ -91,10 +88,7 @@ def found_by(pattern: str, text: str, where: str) -> dict[str, str]:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a file.
-
-    The text of a notebook is that of its cells of text.
-    """
+    """Return the text of a file or of a notebook's cells."""
     if path.suffix != ".ipynb":
         return path.read_text(encoding="utf-8")
     return "\n".join(cell.source for cell in cells_of(path) if cell.cell_type == "markdown")
@@ -149,10 +143,7 @@ def statements() -> dict[str, list[Stated]]:
 
 
 def executed(path: Path, *, write: bool) -> list[Any]:
-    """Return the cells of a notebook after a run.
-
-    With ``write`` they replace the stored cells.
-    """
+    """Return a notebook's cells after a run, and perhaps store them."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -181,10 +172,7 @@ def look(run: str, stated: Sequence[Stated], out: Path, *, force: bool, write: b
 
 
 def compare(names: Sequence[str], out: Path, *, force: bool, write: bool) -> int:
-    """Run all or some notebooks and experiments, and print differences.
-
-    Return 1 if anything differs, else 0.
-    """
+    """Run all or some notebooks and experiments, and print differences."""
     runs, wrong = statements(), 0
     for name in names:
         checks.one_of("NAME", name, tuple(dict.fromkeys(run.split()[0] for run in runs)))

@@ -76,10 +76,7 @@ def _median_of_best(values: np.ndarray) -> float | None:
 
 
 def _botorch(propose: Callable[[Any, Any], Any], spec: dict[str, Any]) -> tuple[float, float | None]:
-    """Return microseconds a round, and the median best feasible value.
-
-    Trials run one after the other.
-    """
+    """Return each round's microseconds, trials in turn, and the median best value."""
     import torch
     from botorch.test_functions.synthetic import ConstrainedHartmann
     from botorch.utils.sampling import draw_sobol_samples

@@ -93,10 +93,7 @@ def measure_device(rehearsal: bool, written: Callable[[dict[str, Any]], None]) -
 
 
 def _played(part: Part, sizes: dict[str, Any], limit: float, rehearsal: bool) -> dict[str, Any]:
-    """Return one part's figures from a process of its own.
-
-    A part that fails gives the reason.
-    """
+    """Return one part's figures, or why its process failed."""
     environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {part.flags}".strip()}
     environment |= {"JAX_PLATFORMS": "cpu"} if rehearsal else {}
     try:

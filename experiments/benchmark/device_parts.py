@@ -40,10 +40,7 @@ def part(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def limits(sizes: dict[str, Any]) -> Figures:
-    """Give the limits of the machine.
-
-    They are the speed of a copy and of products in both precisions, and the cost of a launch inside a scan.
-    """
+    """Give the speed of copies and products, and a launch's cost."""
     device = jax.devices()[0]
     yield from {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}.items()
     yield "copy_gb_per_s", _copied(sizes) / 1e9
@@ -69,10 +66,7 @@ def limits(sizes: dict[str, Any]) -> Figures:
 
 
 def _copied(sizes: dict[str, Any]) -> float:
-    """Return the bytes per second of a copy.
-
-    Bytes that are read and bytes that are written count.
-    """
+    """Return the bytes per second of a copy."""
     return BYTES_PER_PASS * float(sizes["copied"]) / _seconds(jax.jit(lambda x: x * 1.0001 + 1), jnp.ones((sizes["copied"],)))
 
 
@@ -119,10 +113,7 @@ def _largest_gap(problem: Any, run: jaxbandit.Trajectory, trial: int) -> float:
 
 
 def speed(sizes: dict[str, Any]) -> Figures:
-    """Give times by form and number of trials.
-
-    Beside them is the time that a copy of a trial's state takes.
-    """
+    """Give times by form and trials, beside a copy of states."""
     problem, copied = _problem(sizes), _copied(sizes)
     for form in ("product", "features", "rows"):
         model = _model(problem, form)
@@ -134,10 +125,7 @@ def speed(sizes: dict[str, Any]) -> Figures:
 
 
 def late(sizes: dict[str, Any]) -> Figures:
-    """Give times by feedback policy, and without delay.
-
-    Delays are Poisson with mean 15.
-    """
+    """Give times by policy, without delay and with Poisson delays."""
     problem = _problem(sizes)
     model, trials = _model(problem, "product"), sizes["trials"][1]
     policies: dict[str, Any] = {"none": None, "wait": feedback.Wait(), "hallucinate": feedback.Hallucinate(), "censor": feedback.Censor()}
@@ -170,10 +158,7 @@ def fused_rounds(sizes: dict[str, Any]) -> Figures:
 
 
 def boxes(sizes: dict[str, Any]) -> Figures:
-    """Give times of constrained EI on Hartmann-6, on a box.
-
-    The kernel is given, or fitted every fourth round.
-    """
+    """Give times of constrained EI on Hartmann-6, with and without fits."""
     problem = jaxbandit.problems.hartmann6()
     model = jaxbandit.surrogate(problem.domain, kernels.Matern52(length_scale=0.5), noise_variance=1e-4, outputs=2)
     played = {"given": jaxbandit.Cei(), "fitted": jaxbandit.Refitted(algorithm=jaxbandit.Cei(), at_start=True, every=4)}
@@ -185,10 +170,7 @@ def boxes(sizes: dict[str, Any]) -> Figures:
 
 
 def _tried(measure: Callable[[], Any]) -> Any:
-    """Return a function's result, or the reason why it failed.
-
-    A compiler's refusal is a result.
-    """
+    """Return a function's result, or the reason why it failed."""
     try:
         return measure()
     except Exception as error:
@@ -196,10 +178,7 @@ def _tried(measure: Callable[[], Any]) -> Any:
 
 
 def _same_choices(sizes: dict[str, Any], problem: Any, algorithm: Any, model: jaxbandit.Surrogate) -> float:
-    """Return the share of rounds with equal choices.
-
-    They are those of a kernel and of XLA. After a first difference trials go their own ways.
-    """
+    """Return the share of rounds where a kernel and XLA chose alike."""
     options = {"horizon": sizes["choice_rounds"], "trials": 4, "key": jax.random.key(0), "devices": jax.devices()[:1], "record": "indices"}
     by_xla, by_kernel = (
         np.asarray(jaxbandit.simulate(problem, algorithm, model, **options, fused=fused).indices) for fused in (False, True)
@@ -208,10 +187,7 @@ def _same_choices(sizes: dict[str, Any], problem: Any, algorithm: Any, model: ja
 
 
 def algorithms(sizes: dict[str, Any]) -> Figures:
-    """Give times of algorithms that score, search or loop differently.
-
-    An algorithm that fails gives the reason.
-    """
+    """Give times, or errors, of algorithms that score, search or loop differently."""
     problem = _problem(sizes)
     played = {
         "Rpol": jaxbandit.Rpol(),

@@ -90,10 +90,7 @@ def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_devices(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return microseconds per trial-round of the feature forms.
-
-    Trials are shared between ``spec["devices"]`` CPU devices.
-    """
+    """Return microseconds per trial-round of the feature forms."""
     jax.config.update("jax_num_cpu_devices", spec["devices"])
     problem, horizon, count = jaxbandit.problems.sine(spec["points_per_axis"]), spec["horizon"], spec["counts"][-1]
     runs = {form: _run(problem, _model(problem, form, horizon), count, horizon, spec["devices"]) for form in FORMS[:2]}
@@ -132,10 +129,7 @@ def _ranged(problem: Any, horizon: int) -> jaxbandit.Surrogate:
 
 
 def _run(problem: Any, model: Any, trials: int, horizon: int, devices: int = 1) -> Callable[[], Any]:
-    """Return a function that makes a whole call of ``simulate``.
-
-    It includes the checks and transfers of a user's call.
-    """
+    """Return a function that makes a user's whole call of ``simulate``."""
     key = jax.random.key(0)
     return lambda: jaxbandit.simulate(
         problem, jaxbandit.Rpol(), model, horizon=horizon, trials=trials, key=key, record="indices", devices=jax.devices()[:devices]
@@ -187,9 +181,6 @@ def _per_trial_round(seconds: float, trials: int, horizon: int) -> float:
 
 
 def _violation(problem: Any, model: Any, trials: int, horizon: int) -> float:
-    """Return the mean positive part of the constraint, where chosen.
-
-    Equal figures show that all runs play the same game.
-    """
+    """Return the mean violation where chosen, equal for equal games."""
     indices = np.asarray(_run(problem, model, trials, horizon)().indices)
     return float(np.maximum(np.asarray(problem.means)[1][indices], 0).mean())

@@ -77,10 +77,7 @@ def measure(sizes: dict[str, dict[str, Any]], *, peers: bool = True) -> dict[str
 
 
 def engine_figures(settings: dict[str, Any], engine: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings, and the figures of every form.
-
-    They are times, ratios to the bare product, memory and violation.
-    """
+    """Return the settings, and times, ratios, memory and violation of every form."""
     most, long, short = (str(x) for x in (settings["counts"][-1], settings["horizon"], settings["short_horizon"]))
     times = {name.replace("features", "feature"): by_count[most] for name, by_count in engine["us"].items()}
     own = {form: {short: engine["short_us"][form], long: engine["us"][form][most]} for form in ("features", "product")}
@@ -96,10 +93,7 @@ def engine_figures(settings: dict[str, Any], engine: dict[str, Any]) -> dict[str
 
 
 def device_figures(devices: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the times on one and two devices, with ratios.
-
-    A ratio is null if only one was measured.
-    """
+    """Return times on one and two devices, with ratios or null."""
     names = {"two_device_speedup": "features", "two_device_speedup_product": "product"}
     speedups = {name: None if devices is None else devices["1"][form] / devices["2"][form] for name, form in names.items()}
     return {"devices": devices, **speedups}
@@ -142,10 +136,7 @@ def _two_devices(settings: dict[str, Any], engine: dict[str, Any]) -> dict[str, 
 
 
 def _peer(name: str, settings: dict[str, Any], pinned: bool) -> dict[str, Any]:
-    """Return a peer's figures, or a note why it has none.
-
-    The note is ``{"note": reason}``. No peer stops the others.
-    """
+    """Return a peer's figures, or ``{"note": reason}`` for a peer that failed."""
     progress(f"  {name}, one trial of {settings['horizon']} rounds")
     spec = {"task": "peers.measure_peer", "peer": name, "marks": [settings["short_horizon"], settings["horizon"]]}
     try:
@@ -169,10 +160,7 @@ def run_child(spec: dict[str, Any], *, pinned: bool, cores: int = 1) -> dict[str
 
 
 def start_child(spec: dict[str, Any], environment: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the process of a measurement.
-
-    It has no compilation cache on disk, because that would hide compile times.
-    """
+    """Run a measurement's process, without a cache that would hide compile times."""
     command = [sys.executable, "-W", "ignore", "-m", "experiments.benchmark.child", json.dumps(spec)]
     environment = environment | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     root = Path(__file__).resolve().parents[2]
@@ -180,10 +168,7 @@ def start_child(spec: dict[str, Any], environment: dict[str, str], **options: An
 
 
 def end_with_parent() -> None:
-    """Ask the system to kill this process with its parent.
-
-    It is for ``preexec_fn``, and on Linux only.
-    """
+    """Ask Linux to kill this process with its parent, as ``preexec_fn``."""
     if sys.platform == "linux":
         # The number 1 is PR_SET_PDEATHSIG.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)

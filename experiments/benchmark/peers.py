@@ -71,10 +71,7 @@ def play(posterior: Posterior, grid: np.ndarray, marks: list[int]) -> tuple[dict
 
 
 def _dense(grid: np.ndarray, dtype: Any) -> Posterior:
-    """Return a posterior by a Cholesky factor from scratch.
-
-    The factor is of ``K + lambda I``. The kernel matrix of the whole grid is made once.
-    """
+    """Return a posterior by a Cholesky factor of ``K + lambda I``."""
     from scipy.linalg import solve_triangular
 
     squared = np.sum((grid[:, None, :] - grid[None, :, :]) ** 2, axis=-1)
@@ -91,10 +88,7 @@ def _dense(grid: np.ndarray, dtype: Any) -> Posterior:
 
 
 def _sklearn(grid: np.ndarray, together: bool) -> Posterior:
-    """Return a posterior by scikit-learn.
-
-    Both functions have one fit, or one each.
-    """
+    """Return a posterior by scikit-learn, with one fit or several."""
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF
 

@@ -79,10 +79,7 @@ def _timed(pair: Callable[[], None], tickets: int, warm_up: int = WARM_UP) -> di
 
 
 def _optuna(side: int, tickets: int) -> dict[str, Any]:
-    """Measure a question and an answer of Optuna's TPE.
-
-    It has a constraint and is in memory, without a journal.
-    """
+    """Measure a question and an answer of Optuna's TPE in memory."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -99,10 +96,7 @@ def _optuna(side: int, tickets: int) -> dict[str, Any]:
 
 
 def _ax(side: int, trials: int) -> dict[str, Any]:
-    """Measure ``trials`` questions and answers of Ax's model.
-
-    The model is BoTorch's, with a constraint, in memory, after its design.
-    """
+    """Measure questions and answers of Ax's BoTorch model in memory."""
     with warnings.catch_warnings():
         # Packages that Ax loads warn of one another.
         warnings.simplefilter("ignore")

@@ -81,10 +81,7 @@ def one_value(spec: dict[str, Any], trials: int) -> Study:
 
 
 def _study(spec: dict[str, Any], trials: int, sweep: str, count: int) -> Study:
-    """Return a study of this number of swept values.
-
-    One value is the middle.
-    """
+    """Return a study of so many swept values, or the middle."""
     path, least, most = SWEPT[sweep]
     values = [(least + most) / 2] if count == 1 else np.linspace(least, most, count).tolist()
     return Study(

@@ -14,10 +14,7 @@ SIZES = ("points_per_axis", "points", "counts", "trials", "horizon", "short_hori
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Return every figure of a run as text.
-
-    The docstring of :mod:`experiments.benchmark` explains the keys.
-    """
+    """Return every figure of a run as text."""
     parts = {name: value for name, value in figures.items() if isinstance(value, dict) and name not in ABOUT}
     numbers = {name: value for name, value in figures.items() if name not in {*parts, *ABOUT, *SIZES}}
     about = {name: figures[name] for name in ABOUT if name in figures}
@@ -30,10 +27,7 @@ def sections(parts: dict[str, dict[str, Any]]) -> str:
 
 
 def _lines(figures: dict[str, Any]) -> list[str]:
-    """Return a line for each figure.
-
-    A mapping of mappings with the same keys is a table.
-    """
+    """Return a line for each figure, or a table of mappings."""
     lines = []
     for name, value in figures.items():
         rows = list(value.values()) if isinstance(value, dict) else []

@@ -85,10 +85,7 @@ def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[st
 
 
 def _fits(count: int, points: int, precision: str, repeats: int) -> float:
-    """Return the seconds of fits of three hyper-parameters.
-
-    The data sets are drawn from Gaussian processes.
-    """
+    """Return the seconds of fits of three hyper-parameters to drawn data."""
     rng = np.random.default_rng(0)
     places, values = rng.uniform(0, 3, (count, points, 2)), np.empty((count, points))
     for number, x in enumerate(places):
@@ -119,10 +116,7 @@ def _evidence(points: int, repeats: int) -> float:
 
 
 def _refits(problem: Any, horizon: int, repeats: int) -> dict[str, Any]:
-    """Return microseconds per trial-round on a ranged model.
-
-    There are no fits, or fits at doubling times.
-    """
+    """Return microseconds per trial-round on a ranged model, without fits or with."""
     kernel = jb.kernels.SquaredExponential(length_scale=1.0)
     low, high = LENGTH_SCALES
     model = jb.ranged(problem.domain, kernel, low=low, high=high, noise_variance=0.05, horizon=horizon)

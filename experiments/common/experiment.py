@@ -29,10 +29,7 @@ MAX_SEED = 2**63 - 1
 
 
 def with_defaults() -> list[type[Algorithm]]:
-    """Return the library's algorithms whose fields all have defaults.
-
-    They are all but wrappers of others.
-    """
+    """Return the library's algorithms whose fields all have defaults."""
     return [kind for kind in ALGORITHMS.values() if all(f.default is not dataclasses.MISSING for f in dataclasses.fields(kind))]  # type: ignore[arg-type]
 
 
@@ -133,10 +130,7 @@ def module_names() -> list[str]:
 
 
 def study(name: str, runs: Iterable[Run], options: Options, recorded: Mapping[str, Any]) -> Study:
-    """Return the study of an experiment's runs.
-
-    It keeps everything. ``recorded`` goes into the results' attributes.
-    """
+    """Return the study of an experiment's runs, with ``recorded`` in its results."""
     return Study(
         name=name,
         runs=tuple(runs),
@@ -154,10 +148,7 @@ def no_code_note(dataset: Any) -> list[str]:
 
 
 def spelling(known: Iterable[str]) -> Callable[[str], str]:
-    """Return a function from any spelling of an algorithm to its name.
-
-    Spellings are such as ``rpol``, ``Rpol`` or ``RPOL-UCB``.
-    """
+    """Return a function from any spelling of an algorithm to its name."""
     alike = [(name, *kind.also_called()) for name, kind in ALGORITHMS.items()]
     return lambda name: checks.spelled(name, tuple(known), alike)
 

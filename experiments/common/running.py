@@ -47,10 +47,7 @@ if TYPE_CHECKING:
 
 
 def progress(line: str) -> None:
-    """Print one line of progress, on standard error.
-
-    Tables can then be piped.
-    """
+    """Print one line of progress, on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -118,10 +115,7 @@ def run_experiment(
 
 
 def _write(experiment: Experiment, dataset: Any, out: Path, kind: str, look: str) -> list[str]:
-    """Write all files of an experiment but its results.
-
-    Return the paths of all.
-    """
+    """Write an experiment's files but its results, and return all paths."""
     # Matplotlib is slow to import, so --help does without it.
     from jaxbandit.report import plots, style
 
@@ -173,10 +167,7 @@ def with_algorithms(study: Study, algorithms: Sequence[Algorithm]) -> Study:
 
 
 def _studied(study: Study, held: HeldDirectory, resume: bool, executor: Client | None) -> Any:
-    """Return the dataset of a study that runs in a directory.
-
-    Workers run it if there are any.
-    """
+    """Return the dataset of a study that runs in a directory."""
     for line in dict.fromkeys(run.model.describe() for run in study.runs):
         progress("surrogate: " + line.replace("\n", "; "))
     with Reporter() as (report, note):

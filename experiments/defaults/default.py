@@ -91,10 +91,7 @@ class Free(Family):
         return 0
 
     def sample(self, key: jax.Array) -> Any:
-        """Return the instance of ``key``, with the earlier best point.
-
-        No result depends on the best point.
-        """
+        """Return the instance of ``key``, with the earlier best point."""
         drawn: Any = self.base.sample(key)
         waves = jax.tree.map(lambda part: part[:1], drawn.waves)
         return jb.replace(drawn, waves=waves, shifts=drawn.shifts[:0], means=drawn.means[:1])
@@ -102,10 +99,7 @@ class Free(Family):
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Functions drawn with a kernel on a box.
-
-    The kernel sees the unit cube. There are a number of constraints and a budget of evaluations.
-    """
+    """Functions drawn with a kernel on the unit cube, with constraints."""
 
     axes: Mapping[str, Any]
     kernel: jb.kernels.Kernel
@@ -113,10 +107,7 @@ class Setting:
     budget: int
 
     def family(self, noise: float) -> Family:
-        """Return the setting's family of functions, with noise.
-
-        ``noise`` is the standard deviation.
-        """
+        """Return the setting's family of functions, with noise of this standard deviation."""
         box, known = jb.domains.box(self.axes), Gaussian.from_sd(noise)
         drawn = jb.problems.gp_draws(domain=box, kernel=self.kernel, noise=known, constraints=max(1, self.constraints))
         return drawn if self.constraints else Free(base=drawn, domain=box, noise=known)
@@ -141,10 +132,7 @@ SETTINGS = {
 
 
 def played(setting: Setting, noise: float, candidate: str, options: Options) -> dict[str, Any]:
-    """Return the best feasible values ``[trials]`` of a candidate, and time.
-
-    A value is null if there is none. The time is CPU seconds of all trials.
-    """
+    """Return a candidate's best feasible values ``[trials]``, or null, and CPU seconds."""
     family, begun = setting.family(noise), time.process_time()
     first = min(2 * (family.domain.dimension + 1), budget_of(setting, options) - 1)
     model = jb.surrogate(family.domain, jb.kernels.Matern52(length_scale=0.5), noise_variance=1e-4, outputs=family.outputs)
@@ -171,10 +159,7 @@ def budget_of(setting: Setting, options: Options) -> int:
 
 
 def play(options: Options, directory: Path) -> xr.Dataset:
-    """Play the missing candidates, and return the best feasible values.
-
-    The file of runs has the others. Candidates play in all settings.
-    """
+    """Play missing candidates in all settings, and return best feasible values."""
     extra, made = options.extra, []
     kept = Kept(extra["runs"])
     pairs = [(setting, noise) for setting in extra["settings"] for noise in extra["noises"]]
@@ -216,10 +201,7 @@ def groups(dataset: Any) -> dict[str, np.ndarray]:
 
 
 def rows(dataset: Any) -> list[dict[str, str]]:
-    """Return a row for each candidate with its mean rank.
-
-    The row has the difference from the default with the 95% interval, and the ranks in groups.
-    """
+    """Return each candidate's mean ranks, with the difference from the default."""
     names, all_ranks = list(dataset["candidate"].values), ranks(dataset)
     reference, made = names.index(DEFAULT) if DEFAULT in names else 0, []
     for number, name in enumerate(names):
@@ -245,10 +227,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw the mean ranks of all candidates.
-
-    They are over all functions and in groups.
-    """
+    """Draw the mean ranks of candidates, over all functions and groups."""
     names, all_ranks = [str(name) for name in dataset["candidate"].values], ranks(dataset)
     parts = {"all": np.ones(len(all_ranks), bool)} | groups(dataset)
     figure, axes = figure_of(1, 1, (7.5, 1.5 + 0.35 * len(names)), title=EXPERIMENT.title)

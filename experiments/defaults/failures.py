@@ -99,10 +99,7 @@ def played(region: str, player: str, evaluations: int, seed: int) -> dict[str, A
 
 
 def play(options: Options, directory: Path) -> xr.Dataset:
-    """Play the missing searches, and return crashes and gaps.
-
-    They are by region, player and seed. The file of runs has the other searches.
-    """
+    """Play the missing searches, and return crashes and gaps."""
     regions, players = tuple(options.extra["regions"]), tuple(options.extra["players"])
     kept, seeds = Kept(options.extra["runs"]), range(options.seed, options.seed + options.trials)
     crashes, gaps = (np.full((len(regions), len(players), len(seeds)), np.nan) for _ in range(2))

@@ -58,10 +58,7 @@ class Function:
 
     @functools.cached_property
     def spread(self) -> tuple[float, float]:
-        """Range and standard deviation of the objective over the box.
-
-        The range begins at the least value known.
-        """
+        """Return the objective's range and standard deviation over the box."""
         looked_at = np.asarray(self.box.sobol(LOOKED_AT, 0).points, np.float64)
         seen = np.array([self.values(point)[0] for point in looked_at])
         return float(seen.max() - self.least), float(seen.std())
@@ -160,10 +157,7 @@ def _powell(x: np.ndarray) -> float:
 
 
 def _cosines(x: np.ndarray) -> float:
-    """Return the cosine mixture, with least value ``-d / 10``.
-
-    It has ``d`` axes.
-    """
+    """Return the cosine mixture of ``d`` axes, at least ``-d / 10``."""
     return np.sum(x**2) - 0.1 * np.sum(np.cos(5 * np.pi * x))
 
 
@@ -209,10 +203,7 @@ def standard() -> tuple[Function, ...]:
 
 @functools.cache
 def held_out() -> tuple[Function, ...]:
-    """Return functions that no choice was based on.
-
-    They confirm a result once.
-    """
+    """Return functions that no choice was based on, to confirm a result."""
     return (
         _plain("six-hump camel", _camel, [(-3, 3), (-2, 2)], -1.031628453489877),
         _plain("Goldstein-Price", _goldstein_price, [(-2, 2)] * 2, 3.0),

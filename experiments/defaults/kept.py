@@ -15,10 +15,7 @@ from jaxbandit import InvalidArgument
 
 
 class Kept:
-    """Outcomes of runs, by a tuple of numbers and texts.
-
-    Without a file they are in memory.
-    """
+    """Outcomes of runs by a tuple, in memory or in a file."""
 
     def __init__(self, file: str | None) -> None:
         self._file = None if file is None else Path(file)
@@ -31,10 +28,7 @@ class Kept:
                 raise InvalidArgument(f"--runs: {file} has a line that is no run; name another file, or remove that line") from error
 
     def outcome(self, of: tuple[Any, ...], play: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return a kept outcome, or play the run and keep it.
-
-        A line of progress says so.
-        """
+        """Return a kept outcome, or play the run and keep it."""
         if of not in self._found:
             self._found[of] = play()
             progress(f"{', '.join(map(str, of))}: {', '.join(f'{name} {value}' for name, value in self._found[of].items())}"[:200])

@@ -35,10 +35,7 @@ def by_jaxbandit(function: Function, evaluate: Callable[[np.ndarray], np.ndarray
 
 
 def by_optuna(kind: str) -> Player:
-    """Return the player of one of Optuna's samplers.
-
-    It has the sampler's defaults, and recommends the best trial.
-    """
+    """Return the player of an Optuna sampler with its defaults."""
 
     def play(function: Function, evaluate: Callable[[np.ndarray], np.ndarray], evaluations: int, seed: int) -> np.ndarray | None:
         optuna = importlib.import_module("optuna")

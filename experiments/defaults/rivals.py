@@ -62,10 +62,7 @@ def chosen(names: Sequence[str], noise: float) -> list[Function]:
 
 
 def played(function: Function, player: str, evaluations: int, seed: int) -> dict[str, Any]:
-    """Return the outcome of one run, or its error.
-
-    The outcome is the gaps of the best evaluated and the recommended point, and CPU seconds.
-    """
+    """Return the outcome of one run, or its error."""
     true: list[np.ndarray] = []
     rng = np.random.default_rng([seed, 2])
 
@@ -88,10 +85,7 @@ def played(function: Function, player: str, evaluations: int, seed: int) -> dict
 
 
 def play(options: Options, directory: Path) -> xr.Dataset:
-    """Play the missing runs, and return gaps and CPU seconds.
-
-    They are by function, player and seed. The file of runs has the others.
-    """
+    """Play the missing runs, and return gaps and CPU seconds."""
     extra = options.extra
     checks.within("--noise", extra["noise"], 0.0, 10.0, open_low=False)
     functions, players = chosen(extra["functions"], extra["noise"]), tuple(extra["players"])
@@ -155,10 +149,7 @@ def ratios(dataset: Any) -> np.ndarray:
 
 
 def rows(dataset: Any) -> list[dict[str, str]]:
-    """Return a row for each function, with gaps and ratio.
-
-    Gaps are the medians of each player. The ratio is to the best peer's.
-    """
+    """Return a row for each function, with median gaps and ratio."""
     made = []
     for name, dimension, gaps, ratio in zip(
         dataset["function"].values, dataset["dimension"].values, judged(dataset), ratios(dataset), strict=True
@@ -169,10 +160,7 @@ def rows(dataset: Any) -> list[dict[str, str]]:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on the gaps and on the cost of runs.
-
-    They say where ``jb.optimise`` is behind.
-    """
+    """Return notes on the gaps and on the cost of runs."""
     players, count = list(dataset["player"].values), dataset.sizes["seed"]
     seconds = dataset["cpu"].median(["function", "seed"]).values
     lines = [
@@ -200,10 +188,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw every player's median gap on each function.
-
-    It is a share of the function's range.
-    """
+    """Draw every player's median gap on each function, as shares of ranges."""
     names, shares = dataset["function"].values, judged(dataset) / dataset["range"].values[:, None]
     figure, axes = figure_of(1, 1, (7.0, 1.5 + 0.32 * len(names)), title=EXPERIMENT.title)
     axis = axes[0][0]
@@ -224,10 +209,7 @@ def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose functions and players.
-
-    Another option says where runs are kept.
-    """
+    """Add the options that choose functions and players."""
     extra = parser.get_default("option_defaults").extra
     parser.add_argument("--seeds", dest="trials", type=int, default=argparse.SUPPRESS, metavar="N", help="the same as --trials")
     words = "the same as --horizon: of each run, its first points included"

@@ -73,10 +73,7 @@ def best_of(space: str, rng: np.random.Generator, objective: Drawn, constraint: 
 
 
 def played(space: str, evaluations: int, seed: int) -> dict[str, Any]:
-    """Return a session's probabilities, and whether they came true.
-
-    They are after every fifth evaluation.
-    """
+    """Return a session's probabilities every five evaluations, and whether they came true."""
     rng = np.random.default_rng(seed)
     kernel = KERNELS[seed % len(KERNELS)]
     objective, constraint = drawn(rng, *kernel), drawn(rng, *kernel)
@@ -105,10 +102,7 @@ def played(space: str, evaluations: int, seed: int) -> dict[str, Any]:
 
 
 def play(options: Options, directory: Path) -> xr.Dataset:
-    """Play the missing sessions, and return said and true.
-
-    They are by space, seed and number of evaluations. The file of runs has the other sessions.
-    """
+    """Play the missing sessions, and return said and true."""
     spaces, kept = tuple(options.extra["spaces"]), Kept(options.extra["runs"])
     counts, seeds = range(FIRST, options.horizon + 1, EVERY), range(options.seed, options.seed + options.trials)
     found = np.full((2, len(spaces), len(seeds), len(counts)), np.nan)

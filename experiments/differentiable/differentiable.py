@@ -52,10 +52,7 @@ QUICK = {"steps": 12, "pairs": 32, "validate": 32, "batches": 8, "widths": 16, "
 
 
 def build(options: Options) -> Study:
-    """Return the study of three settings on held-out trials.
-
-    They are the paper's, the descended and the searched one, with all further measurements.
-    """
+    """Return the study of all settings on held-out trials."""
     effort = options.extra
     grid, horizon, steps = options.points_per_axis, options.horizon, effort["steps"]
     keys = [jax.random.fold_in(jax.random.key(options.seed), 1 + purpose) for purpose in range(4)]
@@ -169,10 +166,7 @@ def _failure(ax: Any, measured: dict[str, Any]) -> None:
 
 
 def _few_ticks(axis: Any) -> None:
-    """Label 1, 2 and 5 of each decade in plain numbers.
-
-    The axis of losses is logarithmic.
-    """
+    """Label 1, 2 and 5 of each decade in plain numbers."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

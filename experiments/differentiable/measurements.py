@@ -47,10 +47,7 @@ def losses_of(loss: SmoothedLoss, points: Any, trials: int, key: Any) -> np.ndar
 
 
 def jump(problem: Any, model: Any, horizon: int, trials: int, key: Any) -> dict[str, Any]:
-    """Return the mean loss at widths about the paper's.
-
-    It is from the first round on, and after five random points.
-    """
+    """Return the mean loss at widths, with and without an initial design."""
 
     def build(width: Any) -> tuple[jb.Algorithm, Any]:
         return jb.Rpol(estimator=jb.estimators.Bounds(reward_width=width, cost_width=width)), model

@@ -53,19 +53,13 @@ def sine(points_per_axis: int, horizon: int) -> tuple[Any, Any]:
 
 
 def four(model: Any) -> Setting:
-    """Return RPOL's four hyper-parameters at the paper's values.
-
-    They are two widths, the growth of the penalty and its first value.
-    """
+    """Return RPOL's four hyper-parameters at the paper's values."""
     algorithm = jb.Rpol(estimator=Bounds(reward_width=WIDTH, cost_width=WIDTH))
     return logarithms(algorithm, model, "estimator.reward_width", "estimator.cost_width", "penalty_growth", "initial_penalty")
 
 
 def seven(model: Any) -> Setting:
-    """Return these and the model's three parameters.
-
-    They are the noise variance, and the prior means of both outputs, with no logarithm.
-    """
+    """Return these and the model's three parameters."""
     algorithm = jb.Rpol(estimator=Bounds(reward_width=WIDTH, cost_width=WIDTH))
     paths = ("estimator.reward_width", "estimator.cost_width", "penalty_growth", "initial_penalty", "model.noise_variance")
     params, build = logarithms(algorithm, model, *paths)
@@ -78,10 +72,7 @@ def seven(model: Any) -> Setting:
 
 
 def sixteen(model: Any, horizon: int) -> Setting:
-    """Return sixteen numbers, with two schedules of seven widths.
-
-    The others are the growth of the penalty and its first value.
-    """
+    """Return sixteen numbers, with two schedules of seven widths."""
     schedules = [Knots(values=np.full(KNOTS, WIDTH), horizon=horizon) for _ in range(2)]
     algorithm = jb.Rpol(estimator=Bounds(reward_width=schedules[0], cost_width=schedules[1]))
     paths = ("estimator.reward_width.values", "estimator.cost_width.values", "penalty_growth", "initial_penalty")

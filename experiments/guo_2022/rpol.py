@@ -39,10 +39,7 @@ LENGTH_SCALE = 1.0
 
 
 def build(options: Options) -> Study:
-    """Return the study of the three algorithms on ``sine``.
-
-    They share one surrogate.
-    """
+    """Return the study of the three algorithms on ``sine``, with one surrogate."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=NOISE_VARIANCE)
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
@@ -79,10 +76,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw average regret, positive regret and violation.
-
-    It is the paper's Figure 1.
-    """
+    """Draw average regret, positive regret and violation, as the paper's Figure 1."""
     figure, axes = plots.figure_of(1, len(plots.PANELS), (4.2, 3.6), title="Small feasible region: 95% bands over trials")
     plots.curves(dataset, axes=axes)
     return figure

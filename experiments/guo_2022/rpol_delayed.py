@@ -52,10 +52,7 @@ NORMS = (16.0, 4.9)
 
 
 def build(options: Options) -> Study:
-    """Return the study of the four algorithms on ``sine_delayed``.
-
-    They share one surrogate.
-    """
+    """Return the study of the four algorithms on ``sine_delayed``, with one surrogate."""
     problem = jb.problems.sine_delayed(options.points_per_axis, noise_variance=NOISE_VARIANCE)
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
@@ -92,10 +89,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on the feedback and on paired differences.
-
-    The differences are between algorithms, by trial.
-    """
+    """Return notes on the feedback and on paired differences of algorithms."""
     first, *others = (str(label) for label in dataset.algorithm.values)
     window = json.loads(dataset.attrs["feedback"])[first]["window"]
     counts = jb.metrics.delay_counts(
@@ -118,10 +112,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw average regret, positive regret and violation.
-
-    It is the paper's Figure 2.
-    """
+    """Draw average regret, positive regret and violation, as the paper's Figure 2."""
     figure, axes = plots.figure_of(
         1, len(plots.PANELS), (4.2, 3.6), title="Small feasible region, feedback late by Poisson(15) rounds: 95% bands over trials"
     )

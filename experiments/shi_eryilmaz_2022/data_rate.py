@@ -41,10 +41,7 @@ ADMMBO = jb.Admmbo(side=2.0, reward_budget=(20, 2), cost_budget=(20, 2))
 
 
 def build(options: Options) -> Study:
-    """Return the study of Algorithms 2 and 3, ADMMBO and OCO.
-
-    Algorithm 2 has exact costs, Algorithm 3 noisy ones, the others either. All share one surrogate.
-    """
+    """Return the study of Algorithms 2 and 3, ADMMBO and OCO."""
     exact = jb.problems.data_rate(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
     noisy = jb.problems.data_rate(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE, cost_half_width=COST_HALF_WIDTH)
     # A rough kernel in four dimensions: on a grid fine enough to matter only the row cache is exact and affordable.
@@ -60,10 +57,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return the utility reached, the optimum, and what is assumed.
-
-    The utilities' constants are assumed.
-    """
+    """Return the utility reached, the optimum, and the assumed constants."""
     utility = dataset.reward.isel(round=-1).mean("trial").values / dataset.sizes["round"]
     reached = ", ".join(f"{label} {value:.3f}" for label, value in zip(dataset.algorithm.values, utility, strict=True))
     return [
@@ -74,10 +68,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw box plots of average utility and violation.
-
-    They are the paper's Figures 6 and 8.
-    """
+    """Draw box plots of utility and violation, as Figures 6 and 8."""
     title = "Data rates of four servers under an electricity budget"
     return shared.boxes(dataset, title=title, panels=[shared.UTILITY, shared.VIOLATION])
 

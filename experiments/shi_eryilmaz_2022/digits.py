@@ -48,10 +48,7 @@ class Data(NamedTuple):
 
 @functools.cache
 def load() -> Data:
-    """Return the digits, in an order that is always the same.
-
-    Raises ``InvalidArgument`` without scikit-learn, because that package ships them.
-    """
+    """Return the digits, in an order that is always the same."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -65,10 +62,7 @@ def load() -> Data:
 
 
 def train(learning_rate: float, weight_decay: float, width: int, seed: int) -> Trained:
-    """Return the trained network of ``width`` hidden units.
-
-    It begins with random weights and a random order of the examples.
-    """
+    """Return the trained network of ``width`` hidden units."""
     numbers = (jnp.float32(learning_rate), jnp.float32(weight_decay), jnp.int32(width))
     accuracy, test_accuracy, epochs = (np.asarray(part).item() for part in _train(load(), *numbers, jax.random.key(seed)))
     parameters = (PIXELS + 1) * width + (width + 1) * CLASSES
@@ -77,10 +71,7 @@ def train(learning_rate: float, weight_decay: float, width: int, seed: int) -> T
 
 @jax.jit
 def _train(data: Data, learning_rate: Any, weight_decay: Any, width: Any, key: Any) -> tuple[Any, Any, Any]:
-    """Return accuracies and the number of epochs.
-
-    Units beyond ``width`` are switched off, so that all widths share one program.
-    """
+    """Return accuracies and the number of epochs."""
     first, second, order = jax.random.split(key, 3)
     used = (jnp.arange(LARGEST_WIDTH) < width).astype(jnp.float32)
     weights = {

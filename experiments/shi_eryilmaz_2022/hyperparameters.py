@@ -128,10 +128,7 @@ def played(tuner: Tuner, tickets: int, seed: int) -> Iterator[Trained]:
 
 
 def tuner_of(label: str, options: Options, directory: Path, trial: int) -> Tuner:
-    """Return the tuner of a trial.
-
-    All tuners start with the same points.
-    """
+    """Return the tuner of a trial, with the first points of all."""
     place, key = (
         directory / "sessions" / f"{label.replace(' ', '-').lower()}-{trial}",
         jax.random.fold_in(jax.random.key(options.seed), trial),
@@ -144,10 +141,7 @@ def tuner_of(label: str, options: Options, directory: Path, trial: int) -> Tuner
 
 
 def labels() -> list[str]:
-    """Return the names of all tuners.
-
-    Optuna's is among them if it is installed.
-    """
+    """Return the names of all tuners, Optuna's if it is installed."""
     return [*ALGORITHMS, *([OPTUNA] if importlib.util.find_spec("optuna") else [])]
 
 

@@ -41,10 +41,7 @@ PENALTIES = {"Alg. 2, exp(x)": Exponential(c=1.0), "Alg. 2, (x + 1)^2": Polynomi
 
 
 def build(options: Options) -> Study:
-    """Return the study of Algorithm 2, ADMMBO and OCO on ``sine``.
-
-    Algorithm 2 has both penalty functions. Constraints are seen without noise.
-    """
+    """Return the study of Algorithm 2, ADMMBO and OCO on ``sine``."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
     model = shared.model(problem, options.horizon)
     restart = shared.restarts(options)
@@ -53,10 +50,7 @@ def build(options: Options) -> Study:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw box plots of average regret and violation.
-
-    They are the paper's Figure 2.
-    """
+    """Draw box plots of average regret and violation, as Figure 2."""
     return shared.boxes(dataset, title="Small feasible region, constraint without noise", panels=[shared.REGRET, shared.VIOLATION])
 
 

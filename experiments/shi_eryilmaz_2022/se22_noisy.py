@@ -31,10 +31,7 @@ from jaxbandit.study import Run, Study
 
 
 def build(options: Options) -> Study:
-    """Return the study of Algorithms 2 and 3, ADMMBO and OCO.
-
-    Constraints are noisy, but for Algorithm 2.
-    """
+    """Return the study of Algorithms 2 and 3, ADMMBO and OCO."""
     noisy = jb.problems.sine(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
     noiseless = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
     model = shared.model(noisy, options.horizon)
@@ -47,10 +44,7 @@ def build(options: Options) -> Study:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw box plots of average regret and violation.
-
-    They are the paper's Figure 4.
-    """
+    """Draw box plots of average regret and violation, as Figure 4."""
     return shared.boxes(dataset, title="Small feasible region, constraint with noise", panels=[shared.REGRET, shared.VIOLATION])
 
 

@@ -30,10 +30,7 @@ EPOCHS = (10, 20, 35, 70)
 
 
 def build(options: Options) -> Study:
-    """Return the study of Algorithm 2 with epochs of several lengths.
-
-    The number of rounds is fixed.
-    """
+    """Return the study of Algorithm 2 with epochs of several lengths."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
     model = shared.model(problem, options.horizon)
     restart = shared.restarts(options)
@@ -43,10 +40,7 @@ def build(options: Options) -> Study:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw average regret against average violation at the end.
-
-    It is the paper's Figure 1, and the same with positive regret.
-    """
+    """Draw average regret against average violation, as the paper's Figure 1."""
     panels = [("regret", "average regret $R(T)/T$"), ("positive_regret", "average positive regret $R^+(T)/T$")]
     violation = ("soft_violation", "average violation $V(T)/T$")
     drawers = [partial(plots.trade_off, results=dataset, x=violation, y=panel, joined=True) for panel in panels]

@@ -44,18 +44,12 @@ UTILITY = ("reward", "average utility")
 
 
 def model(problem: Any, horizon: int, form: str = "auto") -> jb.Surrogate:
-    """Return the surrogate of all their experiments.
-
-    The kernel is Matern-5/2, lambda equals the noise variance, and there is room for ADMMBO's first points.
-    """
+    """Return the Matern-5/2 surrogate of all their experiments, with ADMMBO's room."""
     return jb.surrogate(problem.domain, KERNEL, noise_variance=NOISE_VARIANCE, horizon=horizon + ADMMBO_START, form=form)
 
 
 def restarts(options: Options) -> bool:
-    """Return whether every epoch forgets the data of earlier epochs.
-
-    The paper's text says so.
-    """
+    """Return whether every epoch forgets earlier data, as in the paper's text."""
     return options.parameters != "recommended"
 
 
@@ -88,19 +82,13 @@ def tuning_notes(dataset: Any) -> list[str]:
 
 
 def evaluations(dataset: Any, label: str) -> np.ndarray:
-    """Return the rounds ``[trials]`` until an algorithm stopped by itself.
-
-    They are all rounds if it did not stop.
-    """
+    """Return the rounds ``[trials]`` until an algorithm stopped by itself."""
     rounds = np.full(dataset.sizes["trial"], dataset.sizes["round"])
     return dataset.evaluations.sel(algorithm=label).values if "evaluations" in dataset else rounds
 
 
 def until_stopped(dataset: Any) -> Any:
-    """Return the dataset with averages constant after each stop.
-
-    A stop is where a trial's algorithm stopped by itself.
-    """
+    """Return the dataset with averages constant after each trial's stop."""
     if "evaluations" not in dataset:
         return dataset
     elapsed = np.arange(1, dataset.sizes["round"] + 1)
@@ -115,10 +103,7 @@ def until_stopped(dataset: Any) -> Any:
 
 
 def violation_notes(dataset: Any) -> list[str]:
-    """Return ``V(t)/t`` at the rounds that the docstrings quote.
-
-    An algorithm that stopped has its value there.
-    """
+    """Return ``V(t)/t`` at the rounds that the docstrings quote."""
     rounds = [t for t in (20, 100, 350) if t <= dataset.sizes["round"]] or [dataset.sizes["round"]]
     lines = ["the paper's V(t) is ||(sum over rounds of g)^+||, the column 'soft V/t'; 'V/t' sums the positive parts"]
     held = until_stopped(dataset)

@@ -62,10 +62,7 @@ class Instances(Family):
 
     @staticmethod
     def of(family: Family, options: Options) -> Instances:
-        """Return the instances that a family gives to a study.
-
-        ``options`` has the study's sizes.
-        """
+        """Return the instances that a family gives to a study."""
 
         @jax.jit
         def tables(root: jax.Array) -> dict[str, Any]:
@@ -77,10 +74,7 @@ class Instances(Family):
 
 
 def _bits(key: jax.Array) -> jax.Array:
-    """Return the data of a key as signed integers.
-
-    The library stores signed integers.
-    """
+    """Return the data of a key as signed integers."""
     return jax.lax.bitcast_convert_type(jax.random.key_data(key), jnp.int32)
 
 
@@ -119,10 +113,7 @@ class Arena:
         return jb.replace(surrogate, forms=(jb.replace(form, phi=np.pad(form.phi, ((0, 0), (0, missing)))),))
 
     def tabulated(self, options: Options) -> Arena:
-        """Return the same problem without its name and its sampling.
-
-        These make programs differ, but not problems.
-        """
+        """Return the same problem without its name and its sampling."""
 
         def plain(problem: Any) -> Any:
             return Instances.of(problem, options) if problem.is_random else problem
@@ -150,10 +141,7 @@ def arms(name: str, data: Callable[..., Any]) -> Arena:
 
 
 def draws(points: int) -> Arena:
-    """Return interpolants whose rewards come late.
-
-    They are the same functions with minimum 0.
-    """
+    """Return interpolants with minimum 0 whose rewards come late."""
     noise, delay = jb.problems.Gaussian.from_sd(0.02), Poisson(mean=MEAN_DELAY)
     either = [jb.problems.rkhs_2d_draws("f1", points, noise=noise, delay=delay, shift_to_zero=shift) for shift in (False, True)]
     return Arena("interpolants, late", either[0], SquaredExponential(length_scale=0.8), 0.02**2, "late, free", either[1])

@@ -28,10 +28,7 @@ WIDTH_OF_DRAWS = 6.0
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """An algorithm with its facts, policy and kinds of problems.
-
-    Facts are those of an instance. The policy is for late feedback.
-    """
+    """An algorithm with its facts, feedback policy and kinds of problems."""
 
     algorithm: Any
     kinds: tuple[str, ...]
@@ -58,10 +55,7 @@ def _bounds(width: Any) -> Bounds:
 
 
 def contestants() -> dict[str, Contestant]:
-    """Return all contestants.
-
-    They are those below, and every other algorithm of the library with its defaults, if its declared roles let it run.
-    """
+    """Return all contestants, the library's other algorithms with their defaults."""
     own = _own_entries()
     known = {type(who.algorithm) for who in own.values()}
     others = {kind.title: kind() for kind in with_defaults() if kind not in known}
@@ -69,20 +63,14 @@ def contestants() -> dict[str, Contestant]:
 
 
 def kinds_for(algorithm: jb.Algorithm) -> tuple[str, ...]:
-    """Return the kinds of problems that fit an algorithm.
-
-    They follow from the roles that it declares.
-    """
+    """Return the kinds of problems that fit an algorithm's declared roles."""
     if algorithm.traits.sees_constraints:
         return ("revealed",)
     return tuple(kind for kind in BANDIT if kind != "late" or not algorithm.traits.needs_feedback_at_once)
 
 
 def _own_entries() -> dict[str, Contestant]:
-    """Return the contestants with settings or kinds of their own.
-
-    Their width is 3 if they have one.
-    """
+    """Return the contestants with settings or kinds of their own."""
 
     def cautious(algorithm: Any) -> Contestant:
         return Contestant(algorithm, BANDIT, safe_point_of_instance)
@@ -124,10 +112,7 @@ def _own_entries() -> dict[str, Contestant]:
 
 
 def runs(options: Options) -> Iterator[Run]:
-    """Return the runs of every chosen algorithm on every problem.
-
-    The algorithm must fit the problem.
-    """
+    """Return the runs of every chosen algorithm on every fitting problem."""
     everybody = {name: who for name, who in contestants().items() if name in options.extra["algorithms"]}
     for name in options.extra["problems"]:
         arena = PROBLEMS[name](options.points_per_axis).tabulated(options)

@@ -42,10 +42,7 @@ def short(value: float) -> str:
 
 
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
-    """Format lines of cells as a Markdown table.
-
-    The first line is its head. All columns but the first are right-aligned.
-    """
+    """Format lines of cells, the head first, as a Markdown table."""
     head, *body = lines
     rule = ["---", *["---:"] * (len(head) - 1)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *body))

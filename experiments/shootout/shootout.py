@@ -79,10 +79,7 @@ def build(options: Options) -> Study:
 
 
 def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the table's rows with problem and algorithm apart.
-
-    The time is without compilation. A problem without constraints has no violation.
-    """
+    """Return the table's rows with problem and algorithm apart."""
     result = []
     for row, seconds, slack in zip(rows, dataset.playing_seconds.values, dataset.slater_slack.values[:, 0], strict=True):
         problem, algorithm = row["algorithm"].split(": ")
@@ -117,10 +114,7 @@ def files(dataset: Any, rows: Sequence[dict[str, Any]]) -> Mapping[str, Callable
 
 
 def markdown(dataset: Any, page: Sequence[dict[str, Any]]) -> str:
-    """Return the page, a table for each measure.
-
-    The least number of a column is bold, floor and ceiling aside.
-    """
+    """Return the page, a table for each measure, its least numbers bold."""
     lines = ["# Shoot-out", "", f"`{dataset.attrs.get('command', '')}`", ""]
     lines += [f"Means over {dataset.sizes['trial']} trials of {dataset.sizes['round']} rounds; less is better everywhere.", ""]
     lines += [*(f"- {note}" for note in notes(dataset)), "", "![the same numbers but times, coloured by rank](figure.png)", ""]
@@ -147,10 +141,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw all measures but the times as heat maps.
-
-    Times depend on the machine.
-    """
+    """Draw all measures but the times as heat maps."""
     page = page_rows(dataset, tables.summary_rows(dataset))
     crosses = {words: crossed(page, name) for name, words in MEASURES.items() if name != SPEED}
     algorithms, problems, _ = next(iter(crosses.values()))

@@ -32,18 +32,12 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return stages, eliminations, and the cost of each delay.
-
-    The cost is by algorithm, paired by trial.
-    """
+    """Return stages, eliminations, and the paired cost of each delay."""
     return shared.notes(dataset, [((algorithm, mean), (algorithm, MEANS[0])) for algorithm in ALGORITHMS for mean in MEANS[1:]])
 
 
 def draw(dataset: Any) -> Any:
-    """Draw cumulative regret of BPE-Delay above that of GP-UCB-SDF.
-
-    They are the paper's Figures 3 and 4.
-    """
+    """Draw regret of BPE-Delay above GP-UCB-SDF's, as Figures 3 and 4."""
     rows = [{f"{algorithm}, E[τ] = {mean:g}": (algorithm, mean) for mean in MEANS} for algorithm in ALGORITHMS]
     return shared.draw(dataset, title="Poisson delays of three means: means with 95% intervals, medians thin", rows=rows)
 

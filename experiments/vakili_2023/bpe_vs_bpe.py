@@ -40,10 +40,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw cumulative regret, one row of panels per delay.
-
-    It is the paper's Figure 5.
-    """
+    """Draw cumulative regret, one row of panels per delay, as Figure 5."""
     rows = [{f"{algorithm}, E[τ] = {mean:g}": (algorithm, mean) for algorithm in ALGORITHMS} for mean in MEANS]
     return shared.draw(dataset, title="BPE that does and does not know of the delays: means with 95% intervals, medians thin", rows=rows)
 

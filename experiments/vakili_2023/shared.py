@@ -37,10 +37,7 @@ XI, B = 9.0, 1.0
 
 
 def build(name: str, options: Options, lines: Iterable[tuple[str, float]]) -> Study:
-    """Return the study of ``lines`` on functions like ``f1`` and ``f2``.
-
-    A line is a pair of an algorithm and a mean delay. Functions are new in every trial.
-    """
+    """Return the study of algorithms and mean delays on new functions."""
     lines, runs = tuple(lines), []
     for function in RKHS_2D_LENGTH_SCALES:
         noise = jb.problems.Gaussian.from_sd(NOISE_SD)
@@ -74,10 +71,7 @@ def label(function: str, algorithm: str, mean: float) -> str:
 
 
 def _bpe(options: Options, algorithm: str, mean: float) -> jb.Bpe:
-    """Return BPE-Delay or BPE under delays of some mean.
-
-    Without delay both are BPE, but the published code waits all the same.
-    """
+    """Return BPE-Delay or BPE under delays of some mean."""
     code = options.parameters == "code"
     aware = algorithm == "BPE-Delay" and (mean > 0 or code)
     width: Any = 2.0
@@ -92,10 +86,7 @@ def _bpe(options: Options, algorithm: str, mean: float) -> jb.Bpe:
 
 
 def _sdf(options: Options, mean: float) -> jb.Unconstrained:
-    """Return GP-UCB-SDF.
-
-    Under ``paper`` it has the literal width of Verma et al. (2022).
-    """
+    """Return GP-UCB-SDF."""
     width: Any = {"recommended": 6.0, "code": math.sqrt(6)}.get(options.parameters)
     if width is None:
         bound = NORM + NOISE_SD * math.sqrt(2 * math.log(options.horizon))
@@ -105,10 +96,7 @@ def _sdf(options: Options, mean: float) -> jb.Unconstrained:
 
 
 def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, float]]]) -> list[str]:
-    """Return lengths of stages, eliminated maximisers, and paired differences.
-
-    The differences are of regret between the lines of ``pairs``.
-    """
+    """Return lengths of stages, eliminated maximisers, and paired differences of regret."""
     lines = stage_notes(dataset) + elimination_notes(dataset)
     for other, reference in pairs:
         parts = []
@@ -123,10 +111,7 @@ def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, floa
 
 
 def stage_notes(dataset: Any) -> list[str]:
-    """Return the rounds of each stage of BPE.
-
-    The last stage ends at the horizon.
-    """
+    """Return the rounds of each stage of BPE, up to the horizon."""
     known = json.loads(dataset.attrs["parameters"])
     options = Options(trials=1, horizon=dataset.sizes["round"], seed=0, parameters=known["set"])
     plans = {}
@@ -141,10 +126,7 @@ def stage_notes(dataset: Any) -> list[str]:
 
 
 def elimination_notes(dataset: Any) -> list[str]:
-    """Return the number of trials that eliminated the true maximiser.
-
-    With it comes the number of points that were left.
-    """
+    """Return how many trials eliminated the maximiser, and the points left."""
     written = []
     for name in dataset.algorithm.values:
         part = dataset.sel(algorithm=name)
@@ -156,10 +138,7 @@ def elimination_notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, *, title: str, rows: Sequence[Mapping[str, tuple[str, float]]]) -> Any:
-    """Draw cumulative regret on ``f1`` and ``f2`` side by side.
-
-    There is a row of panels for each mapping of legends to lines.
-    """
+    """Draw regret on ``f1`` and ``f2``, a row of panels per legend."""
     panels = [
         [
             partial(

@@ -69,10 +69,7 @@ OTHERS = ("CONFIG", "EPBO-1", "RPOL", "CBO-UCB", "Thompson", "Random")
 
 
 def build(options: Options) -> Study:
-    """Return the study of CONFIG and the baselines on one building.
-
-    They begin at a random controller, SafeOpt at the naive one.
-    """
+    """Return the study of CONFIG and the baselines on one building."""
     problem = jb.problems.building(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
     naive = problem.domain.nearest(jb.problems.NAIVE_CONTROLLER)
     kernels = tuple(shared.fitted_kernel(problem, output, options.seed, np.asarray(LENGTH_SCALES), (2,)) for output in range(2))
@@ -115,19 +112,13 @@ class Truth:
         return dataset.assign(quality=(dataset["index"].dims, so_far))
 
     def found(self, dataset: Any, label: str, trial: int = 0) -> int:
-        """Return a trial's evaluated point of least energy.
-
-        It is among the feasible points, or else the one of least deviation.
-        """
+        """Return a trial's evaluated point of least energy, or else least deviation."""
         tried = dataset["index"].sel(algorithm=label).values[trial]
         feasible = self.excess[tried] <= 0
         return int(tried[np.argmin(np.where(feasible, self.energy[tried], np.inf) if feasible.any() else self.excess[tried])])
 
     def least_energy(self, dataset: Any, label: str) -> np.ndarray:
-        """Return the least energy ``[trials]`` of a feasible controller, in kWh.
-
-        Controllers were evaluated. It is infinite if none was feasible.
-        """
+        """Return the least kWh ``[trials]`` of a feasible controller, or infinity."""
         tried = dataset["index"].sel(algorithm=label).values
         return np.where(self.excess[tried] <= 0, self.energy[tried], np.inf).min(axis=-1)
 
@@ -139,10 +130,7 @@ class Truth:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return the naive and the best controller, and the searches' success.
-
-    Success is how soon and how often each algorithm finds a good one.
-    """
+    """Return the naive and the best controller, and the searches' success."""
     truth = Truth(dataset)
     lines = ["naive controller: " + truth.words(truth.naive)]
     if truth.best is not None:
@@ -170,10 +158,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw the best energy plus violation so far.
-
-    It is the paper's Figure 5.
-    """
+    """Draw the best energy plus violation so far, as Figure 5."""
     truth = Truth(dataset)
     measured = truth.with_quality(dataset)
 

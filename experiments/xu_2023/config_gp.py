@@ -70,19 +70,13 @@ NOISE = {"noise": shared.LEAST_NOISE}
 
 
 def build(options: Options) -> Study:
-    """Return the study of CONFIG and its baselines on drawn functions.
-
-    They are from a Gaussian process, another instance in every trial.
-    """
+    """Return the study of CONFIG and baselines on functions of a GP."""
     checks.within("--noise", options.extra.get("noise", shared.LEAST_NOISE), 1e-14, 1.0)
     return shared.on_draws("config-gp", jb.problems.gp_draws, options)
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return cumulative regret and violation with their spread.
-
-    The number of instances without a feasible point comes with them.
-    """
+    """Return regret and violation with their spread, and the infeasible instances."""
     lines = []
     for label in dataset.algorithm.values:
         regret, violation = (final_values(dataset.sel(algorithm=label), name) for name in ("regret", "hard_violation"))
@@ -97,10 +91,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw cumulative regret and violation, and the best point so far.
-
-    They are the paper's Figures 2 and 3.
-    """
+    """Draw regret, violation and best point, as Figures 2 and 3."""
     measures = {"regret": "cumulative regret $R(t)$", "hard_violation": "cumulative violation $V(t)$"}
     among = [str(label) for label in dataset.algorithm.values]
     rows: list[list[partial[Any]]] = []
@@ -114,10 +105,7 @@ def draw(dataset: Any) -> Any:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose algorithms and the noise variance.
-
-    The noise variance is that of the model under ``code``.
-    """
+    """Add the options that choose algorithms and the model's noise variance."""
     shared.add_algorithms(parser)
     words = "noise variance of the model under code, of the functions' variance (default %(default)s)"
     parser.add_argument("--noise", type=float, default=NOISE["noise"], metavar="X", help=words)

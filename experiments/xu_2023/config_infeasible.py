@@ -26,28 +26,19 @@ from jaxbandit.study import Study
 
 
 def build(options: Options) -> Study:
-    """Return the study of CONFIG on infeasible instances.
-
-    The constraint is nowhere below 0.1.
-    """
+    """Return the study of CONFIG on infeasible instances."""
     return shared.on_draws("config-infeasible", jb.problems.gp_draws_infeasible, options, only="CONFIG")
 
 
 def evaluations_before(dataset: Any) -> np.ndarray:
-    """Return the number of evaluations before each declaration of infeasibility.
-
-    Instances that were never declared are left out.
-    """
+    """Return the number of evaluations before each declaration of infeasibility."""
     declared = dataset.declared_round.values[0]
     # The declaration of round t comes before that round's evaluation, and after those of an initial design that counts.
     return declared[declared > 0] - 1 + (dataset.sizes["round"] - dataset.sizes["played"])
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return when infeasibility was declared, as the paper counts.
-
-    It counts the evaluations before the declaration.
-    """
+    """Return when infeasibility was declared, in evaluations as the paper counts."""
     evaluations = evaluations_before(dataset)
     lines = [f"{len(evaluations)} of {dataset.sizes['trial']} instances declared infeasible"]
     if len(evaluations):
@@ -60,10 +51,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw how many instances were declared infeasible in each round.
-
-    The paper gives their mean.
-    """
+    """Draw how many instances were declared infeasible in each round."""
     panel = partial(plots.rounds_of_declaration, results=dataset, heading="")
     evaluations = evaluations_before(dataset)
     mean = f"\n(evaluations before it: {evaluations.mean():.1f} on average; paper 16.3)" if len(evaluations) else ""

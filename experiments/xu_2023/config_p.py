@@ -76,10 +76,7 @@ def build(options: Options) -> Study:
 
 
 def fitted_runs(name: str, options: Options) -> list[Run]:
-    """Return the runs on one problem with fitted kernels.
-
-    They are fitted to random points, in standard deviations but for the paper's own set.
-    """
+    """Return the runs on one problem with fitted kernels."""
     scaled = options.parameters != "paper"
     problem = jb.problems.artificial(name, options.points_per_axis, standardised=scaled, noise_variance=shared.NOISE_VARIANCE)
     # Divide the constraint by its scale only, because this leaves the feasible set as it is.
@@ -102,10 +99,7 @@ def fitted_runs(name: str, options: Options) -> list[Run]:
 
 
 def code_runs(name: str, options: Options) -> list[Run]:
-    """Return the runs on one problem as the authors' scripts have it.
-
-    There is no noise; length-scales are fixed, prior means and first point are from a coarse grid.
-    """
+    """Return the runs on one problem as the authors' scripts have it."""
     problem = jb.problems.artificial(name, options.points_per_axis, standardised=False, noise_variance=0.0)
     coarse = jb.problems.artificial(name, CODE_GRID, standardised=False)
     first = problem.domain.nearest(coarse.domain.points[int(np.argmin(coarse.means[1]))])
@@ -150,10 +144,7 @@ def by_problem(dataset: Any) -> dict[str, dict[str, str]]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw the best point so far on every problem.
-
-    It is the paper's Figure 4.
-    """
+    """Draw the best point so far on every problem, as Figure 4."""
     panels: dict[str, list[Any]] = {}
     for name, labels in by_problem(dataset).items():
         for words, lines in shared.panels(list(labels)).items():

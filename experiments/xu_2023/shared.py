@@ -105,10 +105,7 @@ def fitted_kernel(problem: Any, output: int, seed: int, length_scale: Any, draws
 
 
 def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the lines of two panels, few enough to be readable.
-
-    They are the paper's algorithms, and the others with CONFIG for comparison.
-    """
+    """Return the lines of two panels, few enough to be readable."""
     return {
         "the paper's algorithms": {label: label for label in labels if label not in NOT_THE_PAPERS},
         "others beside CONFIG": {label: label for label in labels if label in ("CONFIG", *NOT_THE_PAPERS)},
@@ -116,10 +113,7 @@ def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def drawn_from(options: Options) -> Kernel:
-    """Return the kernel ``2 exp(-d^2)`` of the paper.
-
-    Its scripts have ``2 exp(-d^2 / 2)``.
-    """
+    """Return the kernel ``2 exp(-d^2)`` of the paper."""
     unit = SquaredExponential(length_scale=1.0) if is_code(options) else SquaredExponential.from_bandwidth(1.0)
     return Scale(kernel=unit, variance=VARIANCE)
 
@@ -149,10 +143,7 @@ def start(family: Any) -> jb.InitialDesign:
 
 
 def prior_mean_at_start(instance: Any, algorithm: Any, surrogate: jb.Surrogate) -> tuple[Any, jb.Surrogate]:
-    """Give the surrogate the scripts' prior means.
-
-    They are the values at the point nearest to 0.
-    """
+    """Give the surrogate the scripts' prior means, from next to 0."""
     nearest = jnp.argmin(jnp.sum(jnp.square(instance.domain.points), axis=1))
     return algorithm, jb.replace(surrogate, prior_mean=instance.means[:, nearest])
 
@@ -168,10 +159,7 @@ def told(options: Options, algorithm: Any) -> jb.Informed | None:
 
 
 def on_draws(name: str, family: Callable[..., Any], options: Options, *, only: str | None = None) -> Study:
-    """Return the study of algorithms on drawn functions.
-
-    It is of all algorithms or of one label. Functions are from a Gaussian process, new ones in every trial.
-    """
+    """Return the study of some algorithms on functions of a GP."""
     code, kernel = is_code(options), drawn_from(options)
     problem = family("code" if code else "recommended", domain=interval(options), kernel=kernel)
     model = jb.surrogate(problem.domain, kernel, noise_variance=noise_of_model(options), horizon=options.horizon + 1)

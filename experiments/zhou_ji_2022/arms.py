@@ -44,10 +44,7 @@ def build(name: str, load: Load, width: float, options: Options) -> Study:
 
 
 def facts(data: ArmsData, bound: float) -> dict[str, Any]:
-    """Return the source of the numbers, their units and fit.
-
-    The fit is how well the kernel describes them.
-    """
+    """Return the source of the numbers, their units and fit."""
     gram, mean = np.asarray(data.gram), np.asarray(data.problem.means)[0]
     return {
         "source": data.source,
@@ -75,10 +72,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, *, name: str) -> Any:
-    """Draw cumulative regret and violation, and the distribution of ``N``.
-
-    They are as in the paper's figures. ``name`` says what the arms are.
-    """
+    """Draw regret, violation and ``N`` of some arms, as the paper does."""
     lines = {str(label): str(label) for label in dataset.algorithm.values}
     curve = partial(plots.cumulative, results=dataset, lines=lines)
     row = [

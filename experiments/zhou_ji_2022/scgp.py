@@ -46,20 +46,14 @@ RECOMMENDED_WIDTH = 1.0
 
 
 def bounds_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """Give SCGP an instance's ``B = max |f|`` and Slater constant.
-
-    The constant is at most 1, as in the paper.
-    """
+    """Give SCGP an instance's ``B = max |f|`` and Slater constant."""
     slack = jnp.max(jnp.min(-jnp.asarray(instance.means)[1:], axis=0))
     bound = jnp.max(jnp.abs(instance.means[0]))
     return jb.replace(algorithm, reward_clip=bound, slater=jnp.minimum(slack, 1)), surrogate
 
 
 def bounds_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """Give SCGP an instance's ``B`` and Slater constant.
-
-    Its theory width gets ``B``, too.
-    """
+    """Give SCGP an instance's ``B`` and Slater constant, and its width ``B``."""
     algorithm, surrogate = bounds_of_instance(instance, algorithm, surrogate)
     told = algorithm.estimator
     told = jb.replace(told, reward_width=jb.replace(told.reward_width, norm_bound=algorithm.reward_clip))
@@ -67,10 +61,7 @@ def bounds_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) 
 
 
 def build(options: Options) -> Study:
-    """Return the study of both schedules.
-
-    The problems are random functions with a binding constraint, and the queues.
-    """
+    """Return the study of both schedules on random functions and the queues."""
     problems = {
         "rkhs": jb.problems.full_information(jb.problems.rkhs_1d_binding(options.points_per_axis)),
         "queueing": jb.problems.queueing(QUEUEING_AXIS),
@@ -99,10 +90,7 @@ def last_violating_round(soft_violation: np.ndarray) -> np.ndarray:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return when the sum of costs is zero for good.
-
-    It notes that single rounds do violate.
-    """
+    """Return when the sum of costs is zero for good."""
     lines = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)
@@ -121,10 +109,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw soft and hard violation over time, side by side.
-
-    Both schedules play on both problems.
-    """
+    """Draw soft and hard violation over time, side by side."""
     rows = []
     for name, title in (("rkhs", "binding RKHS functions"), ("queueing", "queueing")):
         lines = {f"case {schedule}": f"case {schedule}, {name}" for schedule in (1, 2)}

@@ -33,10 +33,7 @@ def theory_width(noise_scale: float, norm_bound: float = 1.0) -> ImprovedGPUCB:
 
 
 def cbo(label: str, width: Any, *, reward_clip: float = 1.0, cost_clip: float = 1.0) -> jb.Cbo:
-    """Return CBO of one kind, with one width for both outputs.
-
-    It has ``rho = 10`` and ``V = G sqrt(T) / rho``.
-    """
+    """Return CBO of one kind, with one width for both outputs."""
     estimator = STRATEGIES[label](reward_width=width, cost_width=width)
     return jb.Cbo(estimator=estimator, reward_clip=reward_clip, cost_clip=cost_clip, dual_cap=10.0)
 
@@ -51,29 +48,20 @@ def cbo_runs(
     reward_clip: float = 1.0,
     cost_clip: float = 1.0,
 ) -> Iterator[Run]:
-    """Return the runs of CBO-UCB, CBO-TS and CBO-Rand.
-
-    ``suffix`` ends their labels.
-    """
+    """Return the runs of CBO-UCB, CBO-TS and CBO-Rand, labelled with ``suffix``."""
     for label in STRATEGIES:
         algorithm = cbo(label, width, reward_clip=reward_clip, cost_clip=cost_clip)
         yield Run(label + suffix, problem, algorithm, model, informed=informed, trace_name=label.lower().replace("-", "_"))
 
 
 def clip_to_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """Give CBO an instance's ``B`` and ``G``.
-
-    They are ``max |f|`` and ``max |g|``.
-    """
+    """Give CBO ``B = max |f|`` and ``G = max |g|``."""
     bounds = jnp.max(jnp.abs(instance.means), axis=1)
     return jb.replace(algorithm, reward_clip=bounds[0], cost_clip=bounds[1:]), surrogate
 
 
 def width_of_instance(instance: Any, algorithm: Any) -> Any:
-    """Return the algorithm with ``B`` and ``G`` in its theory widths.
-
-    They are those of an instance.
-    """
+    """Return the algorithm with ``B`` and ``G`` in its theory widths."""
     bounds, told = jnp.max(jnp.abs(instance.means), axis=1), algorithm.estimator
     widths = {
         "reward_width": jb.replace(told.reward_width, norm_bound=bounds[0]),
@@ -83,10 +71,7 @@ def width_of_instance(instance: Any, algorithm: Any) -> Any:
 
 
 def clip_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """Give CBO ``B`` and ``G``, and its theory widths.
-
-    The widths use them in the paper's set.
-    """
+    """Give CBO ``B`` and ``G``, in its theory widths, too."""
     return width_of_instance(instance, clip_to_instance(instance, algorithm, surrogate)[0]), surrogate
 
 
@@ -103,36 +88,24 @@ def typical_safe_point(instance: Any) -> Any:
 
 
 def steepest(instance: Any) -> Any:
-    """Return the Lipschitz constant ``[]`` of the constraint.
-
-    It is the steepest slope between neighbours of a one-dimensional grid.
-    """
+    """Return the steepest slope ``[]`` of the constraint on a one-dimensional grid."""
     cost, points = jnp.asarray(instance.means)[1], jnp.asarray(instance.domain.points)[:, 0]
     return jnp.max(jnp.abs(jnp.diff(cost) / jnp.diff(points)))
 
 
 def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """Give an algorithm with a safe set a safe point.
-
-    It gets the true Lipschitz constant if it uses one.
-    """
+    """Give an algorithm a safe point and the true Lipschitz constant."""
     told = {"lipschitz": steepest(instance)} if isinstance(algorithm, jb.StageOpt) else {}
     return jb.replace(algorithm, seeds=typical_safe_point(instance)[None], **told), surrogate
 
 
 def safe_point_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """Give an algorithm with a safe set its facts and widths.
-
-    They are a safe point, its Lipschitz constant, and ``B`` and ``G`` for the theory widths.
-    """
+    """Give an algorithm with a safe set its facts and widths."""
     return width_of_instance(instance, safe_point_of_instance(instance, algorithm, surrogate)[0]), surrogate
 
 
 def safe_runs(problem: AbstractProblem, model: jb.Surrogate, *, suffix: str = "", noise_scale: float | None = None) -> Iterator[Run]:
-    """Return the runs of StageOpt and SGP-UCB.
-
-    With the noise's scale they have the widths of their theorems.
-    """
+    """Return the runs of StageOpt and SGP-UCB."""
     literal = noise_scale is not None
     stage = SAFE_WIDTH if noise_scale is None else theory_width(noise_scale)
     sgp = finite_set(problem.domain.size, FAILURE_PROBABILITY) if literal else SAFE_WIDTH
@@ -146,10 +119,7 @@ def safe_runs(problem: AbstractProblem, model: jb.Surrogate, *, suffix: str = ""
 
 
 def spread_of_counts(dataset: Any) -> list[str]:
-    """Return the distribution of violating rounds, one line per run.
-
-    It is over trials.
-    """
+    """Return the distribution over trials of violating rounds, one line per run."""
     lines = []
     for label in dataset.algorithm.values:
         counts = final_values(dataset.sel(algorithm=label), "violating_rounds")

@@ -60,10 +60,7 @@ def chosen_thresholds(options: Options) -> list[tuple[float, str]]:
 
 
 def build(options: Options) -> Study:
-    """Return the study of CBO and safe algorithms, by threshold.
-
-    The functions ``f`` of a trial are the same at both.
-    """
+    """Return the study of CBO and safe algorithms, by threshold."""
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
     width = shared.theory_width(NOISE_SD) if literal else RECOMMENDED_WIDTH
@@ -78,10 +75,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return the distributions of ``N`` and of regret.
-
-    A few trials make the mean of regret.
-    """
+    """Return the distributions of ``N`` and of regret."""
     lines = [shared.soft_violation_note(dataset), *shared.spread_of_counts(dataset)]
     for label in dataset.algorithm.values:
         regret = final_values(dataset.sel(algorithm=label), "regret")
@@ -93,10 +87,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw cumulative regret and the distribution of ``N``.
-
-    They are as in the paper's Figure 1(a), for each threshold.
-    """
+    """Draw regret and the distribution of ``N``, as the paper's Figure 1(a)."""
     rows = []
     for _, label in THRESHOLDS.values():
         lines = {str(name).split(",")[0]: str(name) for name in dataset.algorithm.values if str(name).endswith(label)}

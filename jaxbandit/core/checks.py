@@ -274,16 +274,16 @@ def check_known(name: str, known: Iterable[str], where: str, words: str) -> None
 
 def spelled(name: str, known: Iterable[str], alike: Iterable[Sequence[str]] = ()) -> str:
     """Return the known name that matches, or is ``alike``, else ``name``."""
+
+    def bare(word: str) -> str:
+        return re.sub(r"[\W_]+", "", word).casefold()
+
     known = list(known)
     if name in known:
         return name
-    groups = [{_bare(word) for word in words} for words in alike]
-    for same in ({_bare(name)}, set[str]().union(*(group for group in groups if _bare(name) in group))):
-        found = [other for other in known if _bare(other) in same]
+    groups = [{bare(word) for word in words} for words in alike]
+    for same in ({bare(name)}, set[str]().union(*(group for group in groups if bare(name) in group))):
+        found = [other for other in known if bare(other) in same]
         if len(found) == 1:
             return found[0]
     return name
-
-
-def _bare(word: str) -> str:
-    return re.sub(r"[\W_]+", "", word).casefold()

@@ -30,7 +30,7 @@ from jaxbandit.core.declare import Declared, Parameter, Role, T, parameters
 from jaxbandit.core.declare import Maker as Maker
 from jaxbandit.core.doors import option_of
 from jaxbandit.core.fields import Words
-from jaxbandit.core.provenance import remember
+from jaxbandit.core.pytree import remember
 
 Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Plain] | None"
 """Values that JSON and TOML have."""

@@ -184,21 +184,21 @@ class Parameter:
 
 def _parameters(maker: Maker) -> tuple[Parameter, ...]:
     """Return the fields of a dataclass, or the arguments of a function."""
+    # A declared class has the shape of a field beside its check, others have it within.
+    beside = isinstance(maker, type) and issubclass(maker, Declared)
     if isinstance(maker, type):
         hints = {name: hint for base in reversed(maker.__mro__) for name, hint in _annotations(base).items()}
-        # A declared class has the shape of a field beside its check, others have it within.
-        found, beside = [], issubclass(maker, Declared)
-        for field in dataclasses.fields(maker) if dataclasses.is_dataclass(maker) else ():
-            static, facts = bool(field.metadata.get("static")), _facts(hints[field.name])
-            check, shape = _check_of(hints[field.name], shaped=not beside, static=static), _last(facts, Shape) if beside else None
-            found.append(Parameter(field.name, check, static, shape, _last(facts, Letter), _above(facts)))
-        return tuple(found)
-    hints, arguments = _annotations(maker), inspect.signature(maker).parameters.values()
-    return tuple(
-        Parameter(one.name, _check_of(hints.get(one.name)), above=_above(_facts(hints.get(one.name))))
-        for one in arguments
-        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-    )
+        held = dataclasses.fields(maker) if dataclasses.is_dataclass(maker) else ()
+        named = {field.name: bool(field.metadata.get("static")) for field in held}
+    else:
+        hints, arguments = _annotations(maker), inspect.signature(maker).parameters.values()
+        named = {one.name: False for one in arguments if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    found = []
+    for name, static in named.items():
+        facts, check = _facts(hints.get(name)), _check_of(hints.get(name), shaped=not beside, static=static)
+        above = tuple(fact for fact in facts if isinstance(fact, Above))
+        found.append(Parameter(name, check, static, _last(facts, Shape) if beside else None, _last(facts, Letter), above))
+    return tuple(found)
 
 
 parameters: Callable[[Maker], tuple[Parameter, ...]] = functools.cache(_parameters)
@@ -223,27 +223,16 @@ def _annotations(item: Maker) -> dict[str, Hint]:
     return hints
 
 
-def _above(facts: Sequence[object]) -> tuple[Above, ...]:
-    return tuple(fact for fact in facts if isinstance(fact, Above))
-
-
 def _last(facts: Sequence[object], kind: type[T]) -> T | None:
     return next((fact for fact in reversed(facts) if isinstance(fact, kind)), None)
 
 
 def _facts(hint: Hint) -> tuple[object, ...]:
     """Return the facts of an annotation, the outermost last."""
-    if _origin(hint) is Annotated:
+    origin: object = typing.get_origin(hint)
+    if origin is Annotated:
         return (*_facts(hint.__origin__), *hint.__metadata__)
-    return tuple(fact for member in typing.get_args(hint) for fact in _facts(member)) if _is_union(hint) else ()
-
-
-def _origin(hint: Hint) -> object:
-    return typing.get_origin(hint)
-
-
-def _is_union(hint: Hint) -> bool:
-    return _origin(hint) in (typing.Union, types.UnionType)
+    return tuple(fact for member in typing.get_args(hint) for fact in _facts(member)) if origin in (typing.Union, types.UnionType) else ()
 
 
 def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True, static: bool = False) -> Check:
@@ -251,13 +240,14 @@ def _check_of(hint: Hint, facts: tuple[object, ...] = (), *, shaped: bool = True
 
     Sequences of ``static`` fields are tuples, because a list has no hash. A ``shaped`` check asks for the shape itself.
     """
-    origin, arguments = _origin(hint), typing.get_args(hint)
+    origin: object = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
     words, least, inner = _last(facts, Words) or "", _last(facts, AtLeast) or 0, functools.partial(_check_of, static=static)
     if origin is Annotated:
         facts, shape = (*facts, *hint.__metadata__), _last(hint.__metadata__, Shape)
         check = _last(hint.__metadata__, Check) or inner(arguments[0], facts, shaped=shaped)
         return check if check is anything or shape is None or not shaped else check.of(shape)
-    if _is_union(hint):
+    if origin in (typing.Union, types.UnionType):
         members = [inner(member, facts, shaped=shaped) for member in arguments]
         return anything if anything in members else functools.reduce(Check.__or__, members)
     if origin is Literal:

@@ -143,7 +143,6 @@ of_points = Shape(
     lambda place: place.axes,
 )
 
-
 table_of_points = dataclasses.replace(
     of_points, words="shape [n, d], one coordinate for each of {n} axes", fits=lambda actual, n: len(actual) == 2 and n in (None, actual[1])
 )
@@ -176,8 +175,6 @@ def leading(words: str) -> Shape:
 
 # Checks.
 
-Verify: TypeAlias = Callable[[str, Any, Place], object]
-
 
 @dataclasses.dataclass(frozen=True)
 class Check:
@@ -189,7 +186,7 @@ class Check:
 
     allowed: str
     takes: Callable[[object], bool]
-    verify: Verify = lambda name, value, place: None
+    verify: Callable[[str, Any, Place], object] = lambda name, value, place: None
     classes: tuple[type, ...] = ()
     interval: Interval | None = None
     convert: Callable[[Any], Any] = lambda value: value
@@ -217,9 +214,11 @@ class Check:
 
     def of(self, shape: Shape) -> Check:
         """Return the check that also asks items or arguments for a shape."""
-        allowed = f"{self.allowed}; {shape.described()}"
-        verify: Verify = lambda name, value, place: self.verify(name, value, place._replace(shape=shape))  # noqa: E731
-        return dataclasses.replace(self, allowed=allowed, verify=verify)
+
+        def verify(name: str, value: Any, place: Place) -> None:
+            self.verify(name, value, place._replace(shape=shape))
+
+        return dataclasses.replace(self, allowed=f"{self.allowed}; {shape.described()}", verify=verify)
 
 
 anything = Check("anything", lambda value: True)
@@ -422,8 +421,8 @@ def check_seed(name: str, value: object) -> None:
     checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype().itemsize == 8 else 2**32 - 1)
 
 
-def _is_label(value: str) -> bool:
-    kinds = {unicodedata.category(letter) for letter in value}
+def _is_label(value: object) -> bool:
+    kinds = {unicodedata.category(letter) for letter in value} if isinstance(value, str) else set()
     return not kinds <= {"Zs", "Zl", "Zp", "Cf"} and not kinds & {"Cc", "Cs"}
 
 
@@ -437,10 +436,7 @@ def _is_path(value: object) -> bool:
 boolean = _plain("true or false", (bool, np.bool_))
 text = _plain("text", (str,))
 whole_number = _plain("a whole number", (int, np.integer))
-label = Check(
-    "text that is not blank, without control characters",
-    lambda value: isinstance(value, str) and _is_label(value),
-)
+label = Check("text that is not blank, without control characters", _is_label)
 """A name that tables and figures show."""
 nothing = Check("None", lambda value: value is None)
 floating_type = Check("a floating type, such as jnp.float32", _is_floating_type)

@@ -6,45 +6,34 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-# Names elsewhere, in lower case, and their names here. The first known one counts.
+# Names elsewhere, in lower case, with their names here. The first known one counts.
 ALIASES = {
-    "alpha": ("noise_variance",),
-    "axes": ("domain",),
-    "axis": ("axes", "domain"),
-    "bounds": ("axes", "domain"),
-    "budget": ("evaluations", "horizon"),
-    "ei": ("Cei",),
-    "expectedimprovement": ("Cei",),
-    "gaussianprocess": ("surrogate",),
-    "gp": ("surrogate",),
-    "iterations": ("horizon", "evaluations", "steps"),
-    "kernel_length_scale": ("length_scale",),
-    "lengthscale": ("length_scale",),
-    "lengthscales": ("length_scale",),
-    "matern": ("Matern52",),
-    "minimise": ("optimise",),
-    "minimize": ("optimise",),
-    "n_trials": ("evaluations", "trials"),
-    "noise_std": ("noise_variance",),
-    "num_trials": ("trials",),
-    "optimize": ("optimise",),
-    "outputscale": ("variance",),
-    "random_state": ("key", "seed"),
-    "rate": ("mean",),
-    "rbf": ("SquaredExponential",),
-    "rng": ("key", "seed"),
-    "rounds": ("horizon",),
-    "seed": ("key",),
-    "search_space": ("axes", "domain"),
-    "se": ("SquaredExponential",),
-    "sigma": ("sd",),
-    "space": ("axes", "domain"),
-    "std": ("sd",),
-    "stddev": ("sd",),
-    "ts": ("ConstrainedThompson",),
-    "ucb": ("Unconstrained",),
-    "var": ("sd",),
-    "variance": ("noise_variance", "sd"),
+    alias: here.split()
+    for aliases, here in {
+        "alpha noise_std": "noise_variance",
+        "axes": "domain",
+        "axis bounds search_space space": "axes domain",
+        "budget": "evaluations horizon",
+        "ei expectedimprovement": "Cei",
+        "gaussianprocess gp": "surrogate",
+        "iterations": "horizon evaluations steps",
+        "kernel_length_scale lengthscale lengthscales": "length_scale",
+        "matern": "Matern52",
+        "minimise minimize optimize": "optimise",
+        "n_trials": "evaluations trials",
+        "num_trials": "trials",
+        "outputscale": "variance",
+        "random_state rng": "key seed",
+        "rate": "mean",
+        "rbf se": "SquaredExponential",
+        "rounds": "horizon",
+        "seed": "key",
+        "sigma std stddev var": "sd",
+        "ts": "ConstrainedThompson",
+        "ucb": "Unconstrained",
+        "variance": "noise_variance sd",
+    }.items()
+    for alias in aliases.split()
 }
 
 # Names of other libraries, in lower case and without underscores, by the text of the hint. The page "Coming from" has more on each.

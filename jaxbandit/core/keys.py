@@ -45,10 +45,7 @@ def typed(given: KeyOrSeed) -> Key:
 
 @checked
 def threefry(given: Key) -> Key:
-    """Return a key of JAX's default generator, required by ``jax.random.poisson``.
-
-    A key of ``rbg`` is two equal keys of this generator.
-    """
+    """Return a Threefry key, because ``jax.random.poisson`` takes no other."""
     return jax.random.wrap_key_data(jax.random.key_data(typed(given))[:2], impl="threefry2x32")  # type: ignore[no-any-return]
 
 
@@ -59,10 +56,7 @@ def trial_key(root: Key, trial: NonnegativeInt) -> Key:
 
 
 def pair_key(root: Key, pair: Array | np.ndarray, common: bool) -> Key:
-    """Return the key of a ``pair [3]`` of variant, trial and run.
-
-    Runs, from 1, have trials of their own unless numbers are ``common``.
-    """
+    """Return a pair's key, the trial's alone if numbers are ``common``."""
     return trial_key(root if common else jax.random.fold_in(root, pair[2]), pair[1])
 
 

@@ -10,16 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import (
-    InvalidArgument,
-    check_known,
-    check_not_forked,
-    is_iterator,
-    is_sequence_of_numbers,
-    naming,
-    shape_of,
-    short,
-)
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument, check_known, short
 from jaxbandit.core.checks import float_dtype as float_dtype
 from jaxbandit.core.text import fields_in_brief, html_fields
 
@@ -85,6 +77,17 @@ def register(cls: type) -> None:
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
+def remember(item: T, **facts: object) -> T:
+    """Add facts of its origin to a new frozen object.
+
+    A class declares such a fact as a ``ClassVar``, with the default of objects of unknown origin, as ``Role.made_from``. The fact is no
+    field. So it has no part in equality and in compiled programs, and changed copies, and copies that JAX makes, are of unknown origin.
+    """
+    for name, fact in facts.items():
+        object.__setattr__(item, name, fact)
+    return item
+
+
 def replace(obj: T, **changes: Any) -> T:
     """Return a copy of a pytree dataclass with some fields changed.
 
@@ -120,7 +123,7 @@ def set_field(item: Any, path: str, value: object, where: str) -> Any:
     if fields[first].metadata.get("fixed"):
         raise InvalidArgument(f"{where}: {first} of {kind} cannot be set: {fields[first].metadata['fixed']}; it can sweep {free}")
     inner = set_field(getattr(item, first), rest, value, where) if dot else value
-    with naming(where):
+    with checks.naming(where):
         return dataclasses.replace(item, **{first: inner})
 
 
@@ -140,12 +143,12 @@ def canonicalise(tree: T) -> T:
     or tuple of numbers is an array. PRNG keys and booleans pass. Numbers on the host stay there, as NumPy's arrays, because a program takes
     all of them over at once, much cheaper than one by one.
     """
-    check_not_forked()
+    checks.check_not_forked()
     dtype = float_dtype()
 
     def leaf(x: Any) -> Any:
         if isinstance(x, list | tuple):
-            shape_of("tree", x)
+            checks.shape_of("tree", x)
             x = np.asarray(x)
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
@@ -165,7 +168,7 @@ def canonicalise(tree: T) -> T:
 
     # A number that is too large becomes infinite; the check of its field has refused it before.
     with np.errstate(over="ignore"):
-        converted: T = jax.tree.map(leaf, tree, is_leaf=lambda x: is_sequence_of_numbers(x) or is_iterator(x))
+        converted: T = jax.tree.map(leaf, tree, is_leaf=lambda x: checks.is_sequence_of_numbers(x) or checks.is_iterator(x))
     return converted
 
 

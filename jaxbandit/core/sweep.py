@@ -15,8 +15,7 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, integer, is_traced, short, short_enough
 from jaxbandit.core.declare import Array
 from jaxbandit.core.fields import Described, boolean
-from jaxbandit.core.provenance import remember
-from jaxbandit.core.pytree import canonicalise, pytree, set_field, static
+from jaxbandit.core.pytree import canonicalise, pytree, remember, set_field, static
 from jaxbandit.core.text import in_brief
 
 
@@ -113,10 +112,7 @@ def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where:
 
 
 def gather_variants(trees: Sequence[object], where: str = "sweep") -> Sweep:
-    """Return objects of one structure as a :class:`Sweep`, comparing leaves by value.
-
-    Raises ``InvalidArgument``, with ``where`` as the place, on different structures or shapes of a leaf.
-    """
+    """Return objects of one structure as a :class:`Sweep`, comparing leaves by value."""
     structure: Any = jax.tree.structure(trees[0])
     if any(jax.tree.structure(tree) != structure for tree in trees):
         raise InvalidArgument(f"{where}: values of one field are of different kinds; all numbers, or all schedules of one class")

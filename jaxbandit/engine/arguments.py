@@ -63,10 +63,7 @@ def plan_delays(
     capacity: int | None,
     horizon: int,
 ) -> list[Delays] | list[None]:
-    """Return the checked delays of variants, ``None`` without any delay.
-
-    The default ``feedback`` policy is each algorithm's own, and the default ``capacity`` has room for all pending values.
-    """
+    """Return the checked delays of variants, ``None`` without any delay."""
     for delay in delays:
         if isinstance(problem.delay, Failing) and not isinstance(delay, Failing):
             raise checks.InvalidArgument(f"delay: runs of this problem may fail; give delays.Failing(delay=...), got {checks.short(delay)}")
@@ -84,10 +81,7 @@ def plan_delays(
 
 
 def with_one_root(planned: Sequence[Delays], models: Sequence[Surrogate], horizon: int) -> list[Delays]:
-    """Return the delays, with one root if all models allow it.
-
-    Every value must arrive while the buffer has its point.
-    """
+    """Return the delays, with one root if all models allow it."""
     allowed = not checks.is_traced([model.noise_variance for model in models]) and all(
         own.policy.allows_one_root(model, own.capacity)
         and own.capacity > min(horizon - 1, own.model.quantile(ALMOST_SURELY))

@@ -16,8 +16,7 @@ from jaxbandit.core.declare import Array, Declared, Device
 from jaxbandit.core.doors import setting, warn
 from jaxbandit.core.fields import nothing, of_class
 from jaxbandit.core.keys import Stream, pair_key, stream_key
-from jaxbandit.core.provenance import remember
-from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
+from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, remember, replace, signature, static
 from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Box, Contextual
@@ -94,10 +93,7 @@ class Cell:
         block: int | None = None,
         **how: Any,
     ) -> Cell:
-        """Return the cell of runs, with models for ``room`` observations.
-
-        All arrays have the engine's types, and by default blocks have the size that suits the models on a CPU.
-        """
+        """Return the cell of runs, with models for ``room`` observations."""
         distinct = {id(model): model for _, model, _ in variants}
         models = {number: canonicalise(with_room_for(model, room, refresh).without_kernels()) for number, model in distinct.items()}
         learners = [algorithm if late is None else algorithm.with_delays(late.model, late.policy) for algorithm, _, late in variants]
@@ -114,10 +110,7 @@ class Cell:
         )
 
     def on(self, device: Device, fused: bool | str, rounds: int) -> Cell:
-        """Return the cell for a device, with a kernel if useful.
-
-        The trials have ``rounds`` in all.
-        """
+        """Return the cell for a device, with a kernel useful for ``rounds``."""
         kernel = self._kernel_on(device, fused, rounds)
         cell = self if device.platform == "cpu" else self.in_one_block()
         return remember(cell, by_xla=kernel) if isinstance(kernel, str) else replace(cell, kernel=kernel)
@@ -333,10 +326,7 @@ def least_refresh(models: Sequence[Surrogate], horizon: int) -> int:
 
 
 def with_room_for(model: Surrogate, points: int, refresh: int | None = None) -> Surrogate:
-    """Return a model with room for points, and a refresh period.
-
-    The number of ``points`` is rounded up.
-    """
+    """Return a model with room for ``points`` or more, and refreshed."""
     if isinstance(model, BoxSurrogate):
         model = model.with_room(-(-points // SIZES.room) * SIZES.room)
     return model if refresh in (None, model.refresh) else replace(model, refresh=refresh)

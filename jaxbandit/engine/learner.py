@@ -53,10 +53,7 @@ def design_key(trial: Key) -> Key:
 
 
 def choose_point(algorithm: Algorithm, arena: Arena, state: object, t: Array, key: Key, context: Array | None = None) -> Choice:
-    """Return the choice of round ``t``, its point clamped to the domain.
-
-    On a domain with contexts the algorithm chooses among the actions of ``context []``.
-    """
+    """Return the choice of round ``t``, its point clamped to the domain."""
     where = f"algorithm: {type(algorithm).__name__}.select"
     with checks.blaming(f"{where} must return (Decision, state) for (arena, state, t, key)"):
         chosen = algorithm.select(arena if context is None else replace(arena, context=context), state, t, key)

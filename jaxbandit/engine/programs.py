@@ -80,10 +80,7 @@ def _refuse_derivative(primals: Any, tangents: Any) -> Any:
 def play_all(
     cell: Cell, key: Array, pairs: Array, count: Array | None = None, *, record: str, mesh: Mesh | None
 ) -> tuple[Record, Record, Record]:
-    """Run all rounds and return initial designs, records and final quantities.
-
-    Given ``count``, each device runs that number of blocks only, see :func:`~jaxbandit.core.blocks.map_blocks`.
-    """
+    """Run all rounds and return initial designs, records and final quantities."""
     cell = without_derivative(cell)
 
     def one(shared: tuple[Cell, Array], pair: Array) -> tuple[Record, Record, Record]:

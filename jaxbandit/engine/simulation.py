@@ -19,8 +19,7 @@ from jaxbandit.core.declare import Device, KeyOrSeed, checked
 from jaxbandit.core.doors import setting, warn
 from jaxbandit.core.fields import Rounds, Trials, choice, of_class, whole
 from jaxbandit.core.keys import typed
-from jaxbandit.core.provenance import remember
-from jaxbandit.core.pytree import float_dtype, replace
+from jaxbandit.core.pytree import float_dtype, remember, replace
 from jaxbandit.core.status import Status, status_in_words
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import Delay

@@ -326,9 +326,6 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, count: int,
     return trial, seen | {"arrivals": jax.vmap(rounds.arrivals)(due, seen["values"])}
 
 
-SHOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")
-
-
 def conclude(setting: Setting, trial: TrialState, *, whole: bool = False) -> Record:
     """Return a trial's final quantities, with large arrays if ``whole``."""
     lost = None if trial.pending is None else trial.pending.lost
@@ -336,6 +333,7 @@ def conclude(setting: Setting, trial: TrialState, *, whole: bool = False) -> Rec
     if lost is not None:
         raised[Status.FEEDBACK_LOST] = jnp.any(lost > 0)
     shown = setting.algorithm.diagnose(trial.state)
+    further = shown.keys() - {"multipliers", "flags", "length_scales", "candidates", "evaluations"} if whole else ()
     ended = {
         "status": learner.with_flags(trial.status, raised),
         "failed_round": trial.failed_round,
@@ -344,7 +342,7 @@ def conclude(setting: Setting, trial: TrialState, *, whole: bool = False) -> Rec
         "lost": lost,
         "evaluations": shown.get("evaluations"),
         "fitted_length_scales": shown.get("length_scales"),
-        "shown": {name: jnp.asarray(value) for name, value in shown.items() if whole and name not in SHOWN} or None,
+        "shown": {name: jnp.asarray(value) for name, value in shown.items() if name in further} or None,
     }
     if "candidates" in shown:
         candidates = jnp.asarray(shown["candidates"])

@@ -21,9 +21,6 @@ from jaxbandit.surrogates.precision import least_variances
 
 __all__ = ["Censor", "Hallucinate", "Wait"]
 
-# With less noise, as a share of prior variance, means from one root are off by more than 0.006 deviations in float32.
-LEAST_NOISE = 1e-3
-
 
 @pytree
 class Wait(Policy):
@@ -176,7 +173,8 @@ class Hallucinate(Policy):
         if isinstance(model, BoxSurrogate) or not all(isinstance(form, SquareRoot) for form in model.forms):
             return False
         pairs = zip(least_variances(model.noise_variance), model.largest_variances(), strict=True)
-        return capacity <= min(form.rank for form in model.forms) and all(noise >= LEAST_NOISE * variance for noise, variance in pairs)
+        # With less noise means from one root are off by more than 0.006 deviations in float32.
+        return capacity <= min(form.rank for form in model.forms) and all(noise >= 1e-3 * variance for noise, variance in pairs)
 
     def init(self, learner: DelayedSurrogate) -> HallucinatePosterior | OneRootPosterior:
         if learner.one_root:

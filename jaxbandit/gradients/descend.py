@@ -42,10 +42,7 @@ class Purpose(enum.IntEnum):
 # Identity compares and hashes this static argument of programs.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Logarithms:
-    """Function from logarithms of hyper-parameters to an algorithm and a model.
-
-    :func:`logarithms` makes one. All other fields of the algorithm and the model stay as they are.
-    """
+    """Function from logarithms of hyper-parameters to an algorithm and a model."""
 
     algorithm: Algorithm
     model: Surrogate
@@ -58,10 +55,7 @@ class Logarithms:
         return built["algorithm"], built["model"]
 
     def limits(self, params: Mapping[str, Array]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return the least and the largest logarithm of each field.
-
-        Both are like ``params``, and infinite for a field without a limit.
-        """
+        """Return each field's least and largest logarithm, infinite without a limit."""
         low, high = {}, {}
         # Rounding a logarithm to float32 could cross the end of a range: keep this far away from it.
         margin = 1e-6
@@ -279,10 +273,7 @@ def descend(
 
 @functools.cache
 def _adam(steps: int) -> optax.GradientTransformation:
-    """Return the default optimizer, one object for every descent of equal length.
-
-    Its compiled program is then the same, too.
-    """
+    """Return the default optimizer, one object for descents of equal length."""
     return optax.adam(optax.cosine_decay_schedule(0.1, steps, 0.1), b1=0.8, b2=0.95)
 
 
@@ -309,10 +300,7 @@ def _tuned(
 
 
 def _best_step(losses: np.ndarray, budget: float | None) -> int:
-    """Return the number of the best candidate of ``losses [C, trials]``.
-
-    With a ``budget`` of the violation losses are ``[C, trials, 2]``.
-    """
+    """Return the best candidate of ``losses [C, trials]``, or ``[C, trials, 2]``."""
     means = np.mean(losses, axis=1)
     if budget is None:
         return int(np.argmin(means))
@@ -321,18 +309,12 @@ def _best_step(losses: np.ndarray, budget: float | None) -> int:
 
 
 def _error(losses: np.ndarray) -> float:
-    """Return the standard error of the mean of ``losses [trials]``.
-
-    It is NaN if a loss is infinite.
-    """
+    """Return the standard error of ``losses [trials]``, NaN if one is infinite."""
     return float(np.std(losses, ddof=1) / np.sqrt(len(losses))) if np.all(np.isfinite(losses)) else float("nan")
 
 
 def _paired(losses: np.ndarray) -> tuple[float, float]:
-    """Return the mean of ``losses[0] - losses[1]`` and its 95% half-width.
-
-    Losses are ``[2, trials]``. Both numbers are NaN if a trial failed.
-    """
+    """Return mean and half-width of ``losses[0] - losses[1]``, NaN after failures."""
     if not np.all(np.isfinite(losses)):
         return float("nan"), float("nan")
     difference = losses[0] - losses[1]

@@ -119,10 +119,7 @@ class SubjectTo(Declared):
 
 
 class LossParts(NamedTuple):
-    """Objective and violation of one trial.
-
-    Equal functions make it equal, so that one program serves all multipliers.
-    """
+    """Objective and violation of a trial, equal if their functions are."""
 
     objective: Loss
     violation: Loss
@@ -279,10 +276,7 @@ class SmoothedLoss(Described):
         return self.measure.combined(parts) if isinstance(self.measure, SubjectTo) else parts, parts, chosen, healthy
 
     def _check(self, params: Params) -> None:
-        """Raise ``InvalidArgument`` on parameters that make no study.
-
-        Numbers out of range are found unless they are traced.
-        """
+        """Raise ``InvalidArgument`` on parameters that make no study."""
         leaves = checks.leaves(params) if checks.is_shallow(params) else []
         arrays = np.generic | np.ndarray | jax.Array
         are_floating = (
@@ -320,10 +314,7 @@ def _estimate(loss: SmoothedLoss, params: Params, key: Key) -> GradientEstimate:
 
 @partial(jax.jit, static_argnames="pairs")
 def _pairs(params: Params, key: Key, step: Scalar, *, pairs: int) -> tuple[Array, Params, Array, Key]:
-    """Return directions ``[n, d]``, parameters ``[2n]``, trials' numbers, and trials' key.
-
-    The parameters are one step along the directions and one step against them.
-    """
+    """Return directions ``[n, d]``, parameters ``[2n]`` along and against, numbers, and key."""
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     design_key, trials_key = jax.random.split(key)
     steps = directions(design_key, pairs, flat.shape[0]).astype(flat.dtype)

@@ -96,18 +96,12 @@ class Answer:
     error: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
 class Patience:
     """Number of attempts, and seconds to wait for a cluster."""
 
-    attempts: int = 3
-    seconds_between_counts: float = 5.0
+    attempts, seconds_between_counts, seconds_to_answer = 3, 5.0, 30.0
     # A result that takes longer counts as lost with its worker.
-    seconds_to_send: float = 30.0
-    seconds_to_answer: float = 30.0
-
-
-PATIENCE = Patience()
+    seconds_to_send = 30.0
 
 
 class WorkersLost(RuntimeError):
@@ -122,7 +116,7 @@ class TaskFailed(RuntimeError):
     """Error of task ``index`` in its last attempt, with the ``reason``."""
 
     def __init__(self, index: int, reason: str) -> None:
-        super().__init__(f"task {index + 1} failed {PATIENCE.attempts} times: {reason}")
+        super().__init__(f"task {index + 1} failed {Patience.attempts} times: {reason}")
         self.index, self.reason = index, reason
 
 
@@ -147,7 +141,7 @@ class _Cluster:
     """Front of a Dask client that redistributes tasks of lost workers."""
 
     def __init__(self, client: Any, work: bytes) -> None:
-        self.client, self.count, self.counted = client, 0, -PATIENCE.seconds_between_counts
+        self.client, self.count, self.counted = client, 0, -Patience.seconds_between_counts
         try:
             workers = client.scheduler_info(n_workers=-1)["workers"].values()
             self.work = client.submit(bytes, work, pure=False)
@@ -162,7 +156,7 @@ class _Cluster:
 
     def room(self) -> int:
         """Return how many tasks should be under way."""
-        if time.monotonic() - self.counted >= PATIENCE.seconds_between_counts:
+        if time.monotonic() - self.counted >= Patience.seconds_between_counts:
             with contextlib.suppress(Exception):
                 self.count = len(self.client.nthreads())
             self.counted = time.monotonic()
@@ -177,7 +171,7 @@ def _outcome(future: Future[Answer]) -> Answer | Exception:
     import asyncio
 
     try:
-        return future.result(PATIENCE.seconds_to_send)
+        return future.result(Patience.seconds_to_send)
     except asyncio.CancelledError as error:
         return RuntimeError(f"it was cancelled {error}".strip())
     except Exception as error:
@@ -232,7 +226,7 @@ def spread(
                 under_way[future] = left.popleft()
                 future.add_done_callback(ended.put)
             try:
-                future = ended.get(timeout=PATIENCE.seconds_between_counts)
+                future = ended.get(timeout=Patience.seconds_between_counts)
             except queue.Empty:
                 if front.gone():
                     raise WorkersLost(front.gone()) from None
@@ -253,7 +247,7 @@ def spread(
                 raise WorkersLost(front.gone() or f"the pool of processes is broken: {reason_of(outcome)}")
             reason = outcome.error if isinstance(outcome, Answer) else reason_of(outcome)
             attempts[index] += 1
-            if attempts[index] >= PATIENCE.attempts:
+            if attempts[index] >= Patience.attempts:
                 failed = TaskFailed(index, reason)
             else:
                 note(f"task {index + 1} is given out again: {reason}")
@@ -372,7 +366,7 @@ def connected(where: str | None) -> Iterator[Client | None]:
             else:
                 named: dict[str, Any] = {"scheduler_file": where} if Path(where).is_file() else {"address": where}
                 # A default client would write xarray's files.
-                client = dask.Client(**named, timeout=PATIENCE.seconds_to_answer, set_as_default=False)
+                client = dask.Client(**named, timeout=Patience.seconds_to_answer, set_as_default=False)
         except Exception as error:
             raise InvalidArgument(
                 f"dask: no scheduler answers at {where} ({reason_of(error)}); give its address, its file, or local"

@@ -347,10 +347,7 @@ class Ground:
 
 
 def logarithmic_ticks(values: np.ndarray) -> np.ndarray:
-    """Return ticks of a logarithmic axis with room for their labels.
-
-    They are the increasing ``values`` if these are few, or ``1, 2, 5, 10 ...``, round numbers, or powers of ten.
-    """
+    """Return ticks of a logarithmic axis with room for their labels."""
     low, high = float(values[0]), float(values[-1])
     exponents = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     steps = [

@@ -219,10 +219,7 @@ SomeProblem = TypeVar("SomeProblem", bound=AbstractProblem)
 
 
 def without_name(problem: SomeProblem) -> SomeProblem:
-    """Return a problem with the common label of compiled programs.
-
-    A wrapper has the common label inside, too.
-    """
+    """Return a problem, and problems within, with the label of programs."""
     held = {parameter.name: getattr(problem, parameter.name) for parameter in parameters(type(problem))}
     inside = {name: without_name(value) for name, value in held.items() if isinstance(value, AbstractProblem)}
     return replace(problem, **inside, **({"name": "problem"} if "name" in held else {}))
@@ -334,10 +331,7 @@ Instance: TypeAlias = Annotated[
 
 
 def as_exact_as_tables(function: Callable[Concatenate[AbstractProblem, P], T]) -> Callable[Concatenate[AbstractProblem, P], T]:
-    """Let a function compute in float64 if an instance's tables are.
-
-    It then returns NumPy's arrays, as the tables are NumPy's.
-    """
+    """Let a function compute in float64 if an instance's tables are."""
 
     @functools.wraps(function)
     def computed(problem: AbstractProblem, *args: P.args, **kwargs: P.kwargs) -> T:

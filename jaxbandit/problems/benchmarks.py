@@ -29,10 +29,7 @@ NoiseVariance: TypeAlias = Annotated[PerOutput, fields.nonnegative]
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """Function of a point that returns one output of another function.
-
-    It is equal for an equal function and number, so that programs are shared.
-    """
+    """Function of a point that returns one output of another function."""
 
     together: Callable[[Array], Sequence[Any]]
     number: int

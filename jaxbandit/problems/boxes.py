@@ -352,10 +352,7 @@ def certified(box: Box, functions: Sequence[Function]) -> Certificate:
 
 
 def limits_within(box: Box) -> tuple[list[Any], Walls]:
-    """Return a part's constraints for SciPy, and its linear rows.
-
-    The rows come with their bounds.
-    """
+    """Return a part's constraints for SciPy, and its linear rows and bounds."""
     from scipy.optimize import LinearConstraint, NonlinearConstraint
 
     if not isinstance(box, PartOfBox):

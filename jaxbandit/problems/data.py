@@ -44,10 +44,7 @@ class Objective:
 
     @classmethod
     def read(cls, text: str) -> Objective:
-        """Return the objective of ``"maximise NAME"`` or ``"minimise NAME"``.
-
-        American spelling is read, too.
-        """
+        """Return the objective of ``"maximise NAME"`` or ``"minimise NAME"``."""
         pattern = re.compile(rf"\s*(maximi|minimi)[sz]e\s+({NAME})\s*", re.IGNORECASE)
         match = pattern.fullmatch(text) if isinstance(text, str) else None
         if match is None:
@@ -209,10 +206,7 @@ def from_columns(
 
 
 def columns_of_one_length(argument: str, columns: Columns) -> dict[str, list[object]]:
-    """Return columns of Python's values, all of one length.
-
-    Raises ``InvalidArgument`` on columns of different lengths or without rows.
-    """
+    """Return columns of Python's values, or raise unless their lengths agree."""
     arrays = {str(label): np.asarray(columns[label], object) for label in columns}
     lengths = {label: column.shape for label, column in arrays.items()}
     if any(len(shape) != 1 for shape in lengths.values()) or len(set(lengths.values())) > 1:
@@ -296,10 +290,7 @@ def columns_of(path: str | Path, delimiter: str | None = ",", argument: str = "p
 
 
 def _with_points(rows: Sequence[Sequence[str]], argument: str) -> list[list[str]]:
-    """Return rows with decimal points in place of decimal commas.
-
-    Raises ``InvalidArgument`` if a comma may separate thousands.
-    """
+    """Return rows with decimal points, or raise on a comma of thousands."""
     with_comma = [cell for row in rows for cell in row if re.fullmatch(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?", cell)]
     with_point = [cell for row in rows for cell in row if re.fullmatch(r"[-+]?\d+\.\d+(?:[eE][-+]?\d+)?", cell)]
     grouped = [cell for cell in with_comma if re.fullmatch(r"[-+]?[1-9]\d{0,2},\d{3}", cell)]
@@ -310,10 +301,7 @@ def _with_points(rows: Sequence[Sequence[str]], argument: str) -> list[list[str]
 
 
 def numbers_of(table: Columns, name: str, rows: Sequence[int] | None = None) -> np.ndarray:
-    """Return finite numbers ``[n]`` in rows of a column, by default all.
-
-    Raises ``InvalidArgument`` with the first row that has another entry.
-    """
+    """Return finite numbers ``[n]`` of a column's rows, by default all."""
     rows = range(len(table[name])) if rows is None else rows
     values = np.asarray([number_of(table[name][row]) for row in rows], np.float64)
     for bad in np.flatnonzero(~np.isfinite(values))[:1]:
@@ -329,10 +317,7 @@ def is_blank(item: object) -> bool:
 
 
 def _domain(table: Columns, names: Sequence[str] | None, rows: Sequence[int], *, average: bool) -> tuple[Domain, np.ndarray]:
-    """Return the domain of rows, and the point ``[n]`` of each.
-
-    Only with ``average`` several rows may be at a point.
-    """
+    """Return the domain of rows, and the point ``[n]`` of each."""
     if names is None:
         return arms(len(rows)), np.arange(len(rows))
     if not names or len(set(names)) < len(names):

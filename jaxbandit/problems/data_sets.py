@@ -193,10 +193,7 @@ def stocks_or_synthetic(path: FilePath | None = None, **options: Any) -> ArmsDat
 
 
 def _file(name: str, path: str | Path | None, what: str) -> Path:
-    """Return a data set's file, or raise ``InvalidArgument`` without.
-
-    It is the argument ``path`` or the value of the environment variable.
-    """
+    """Return the file at ``path`` or in the environment, or raise."""
     variable = f"JAXBANDIT_{name.upper()}"
     given = path if path is not None else os.environ.get(variable) or None
     if given is None:

@@ -26,7 +26,6 @@ Waves: TypeAlias = Callable[[Array], Array]
 """Functions of points ``[n, d]`` of the unit cube, as a pytree. Several functions are stacked along the first axes of its arrays."""
 
 
-@dataclasses.dataclass(frozen=True)
 class OptimumSearch:
     """Numbers of the search for the best feasible point.
 
@@ -43,19 +42,9 @@ class OptimumSearch:
       margin: deviations by which constraints are satisfied, more than rounding.
     """
 
-    starts: int = 192
-    brief: int = 6
-    kept: int = 48
-    long: int = 14
-    basins: int = 12
-    steps: int = 16
-    updates: int = 5
-    penalty: float = 20.0
-    to_corner: int = 12
-    margin: float = 1e-5
-
-
-SEARCH = OptimumSearch()
+    starts, brief, kept, long = 192, 6, 48, 14
+    basins, steps, updates = 12, 16, 5
+    penalty, to_corner, margin = 20.0, 12, 1e-5
 
 
 @pytree
@@ -102,19 +91,16 @@ def constrained(drawn: Array, shifts: Array, accepted: Array) -> Array:
 
 
 def search_points(box: Box, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Return points ``[L, d]`` of the unit cube for starting searches.
-
-    They are the box's candidates, 4096 points of a Sobol sequence, and ``others``, each ``[d]``.
-    """
+    """Return starts ``[L, d]``: candidates, 4096 Sobol points, and ``others``."""
     candidates = box.to_unit(np.asarray(box.points, np.float64))
     return np.concatenate([candidates, box.snapped(sobol_points(box.dimension, 4096)), *(other[None] for other in others)])
 
 
 def least_value(wave: Callable[[Array], Array], box: Box, looked_at: Array, values: Array) -> Array:
     """Return a function's least value, given ``values [L]`` at ``looked_at``."""
-    starts = looked_at[jax.lax.top_k(-values, SEARCH.starts)[1]]
-    steps = SEARCH.brief + 2 * SEARCH.long
-    reached = ascend(lambda points: -wave(box.snapped(points)), starts, steps, first=SEARCH.brief, best=SEARCH.kept).value
+    starts = looked_at[jax.lax.top_k(-values, OptimumSearch.starts)[1]]
+    steps = OptimumSearch.brief + 2 * OptimumSearch.long
+    reached = ascend(lambda points: -wave(box.snapped(points)), starts, steps, first=OptimumSearch.brief, best=OptimumSearch.kept).value
     return -jnp.max(reached)
 
 
@@ -125,7 +111,7 @@ def solved(functions: Callable[[Array], Array], box: Box, looked_at: Array, tabl
     constraints (Nocedal and Wright 2006, *Numerical optimization*, Algorithm 17.4, at a fixed penalty ``mu``),
     ``f - sum_j (max(0, lambda_j + mu g_j)^2 - lambda_j^2) / 2 mu``.
     """
-    penalty, margin = SEARCH.penalty, SEARCH.margin
+    penalty, margin = OptimumSearch.penalty, OptimumSearch.margin
     unit = jnp.maximum(jnp.std(table, axis=1), jnp.finfo(table.dtype).tiny)
 
     def parts(points: Array) -> tuple[Array, Array]:
@@ -139,21 +125,21 @@ def solved(functions: Callable[[Array], Array], box: Box, looked_at: Array, tabl
     def again(now: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         points, multipliers = now
         multipliers = jnp.maximum(0, multipliers + penalty * parts(points)[1])
-        return (ascend(lambda points: lagrangian(points, multipliers), points, SEARCH.steps).place, multipliers), None
+        return (ascend(lambda points: lagrangian(points, multipliers), points, OptimumSearch.steps).place, multipliers), None
 
     none = jnp.zeros((1, len(table) - 1), table.dtype)
     violated = jnp.maximum(0, table[1:] / unit[1:, None])
     height = table[0] / unit[0] - penalty / 2 * jnp.sum(jnp.square(violated), axis=0)
-    starts = looked_at[jax.lax.top_k(height, SEARCH.starts)[1]]
-    steps = SEARCH.brief + SEARCH.long
-    begun, reached, *_ = ascend(lambda points: lagrangian(points, none), starts, steps, first=SEARCH.brief, best=SEARCH.kept)
+    starts = looked_at[jax.lax.top_k(height, OptimumSearch.starts)[1]]
+    steps = OptimumSearch.brief + OptimumSearch.long
+    begun, reached, *_ = ascend(lambda points: lagrangian(points, none), starts, steps, first=OptimumSearch.brief, best=OptimumSearch.kept)
     near = jnp.linalg.norm(begun[:, None] - begun[None], axis=-1) < Certificate.basin_distance / 5 * np.sqrt(box.dimension)
-    better = (reached[None] > reached[:, None]) | ((reached[None] == reached[:, None]) & jnp.tri(SEARCH.kept, k=-1, dtype=bool))
+    better = (reached[None] > reached[:, None]) | ((reached[None] == reached[:, None]) & jnp.tri(OptimumSearch.kept, k=-1, dtype=bool))
     # Continue with the best point of each basin.
-    begun = begun[jax.lax.top_k(jnp.where(jnp.any(near & better, axis=1), -jnp.inf, reached), SEARCH.basins)[1]]
-    multipliers = jnp.zeros((SEARCH.basins, len(table) - 1), table.dtype)
-    (ends, multipliers), _ = jax.lax.scan(again, (begun, multipliers), None, length=SEARCH.updates)
-    edges = to_edge(lambda points: jnp.max(parts(points)[1], axis=1, initial=-jnp.inf), ends, SEARCH.to_corner)
+    begun = begun[jax.lax.top_k(jnp.where(jnp.any(near & better, axis=1), -jnp.inf, reached), OptimumSearch.basins)[1]]
+    multipliers = jnp.zeros((OptimumSearch.basins, len(table) - 1), table.dtype)
+    (ends, multipliers), _ = jax.lax.scan(again, (begun, multipliers), None, length=OptimumSearch.updates)
+    edges = to_edge(lambda points: jnp.max(parts(points)[1], axis=1, initial=-jnp.inf), ends, OptimumSearch.to_corner)
     first = jnp.argmax(jnp.where(jnp.all(table[1:] <= 0, axis=0), table[0], -jnp.inf))
     points = box.snapped(jnp.concatenate([ends, edges, looked_at[first][None]]))
     values = functions(points)

@@ -21,8 +21,7 @@ from jaxbandit.core.blocks import one_program
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Array, Key, Scalar, T, Table, checked
 from jaxbandit.core.fields import choice, finite, finite_numbers, matrix, nothing, positive, whole
-from jaxbandit.core.provenance import remember
-from jaxbandit.core.pytree import float_dtype, pytree, replace, static
+from jaxbandit.core.pytree import float_dtype, pytree, remember, replace, static
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential, check_covariance
@@ -52,10 +51,7 @@ def gram(kernel: Kernel, domain: Domain) -> np.ndarray:
 
 
 def square_root(kernel: Kernel, domain: Domain) -> np.ndarray:
-    """Return ``root [M, r]`` of the kernel matrix ``root root^T``, in float64.
-
-    The error is ``M 1e-14`` of the largest eigenvalue.
-    """
+    """Return the kernel matrix's ``root [M, r]``, in float64 to ``M 1e-14``."""
     values, vectors = np.linalg.eigh(gram(kernel, domain))
     large = values > 1e-14 * len(values) * values[-1]
     return vectors[:, large] * np.sqrt(values[large])

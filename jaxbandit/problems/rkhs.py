@@ -15,8 +15,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Array, Key, Scalar, Table, checked
 from jaxbandit.core.fields import between, choice, positive, whole
-from jaxbandit.core.provenance import remember
-from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
+from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, remember, replace, static
 from jaxbandit.delays import Delay, Poisson
 from jaxbandit.domains import grid
 from jaxbandit.host.memory import check_fits
@@ -37,10 +36,7 @@ PointsPerAxis: TypeAlias = Annotated[int, whole(2, 140)]
 
 
 def rkhs_function(key: Key, kernel_matrix: Table, centres: int) -> tuple[Array, Array]:
-    """Draw a function ``[M]`` with its RKHS norm ``[]``.
-
-    It is ``f = sum_i a_i k(., x_i)``, ``a_i ~ U[-1, 1]``, ``x_i`` uniform, with repeats.
-    """
+    """Draw ``f [M] = sum_i a_i k(., x_i)``, and its norm ``[]``."""
     where_key, weight_key = jax.random.split(key)
     size = np.shape(kernel_matrix)[0]
     where = jax.random.randint(where_key, (centres,), 0, size)
@@ -198,10 +194,7 @@ class RkhsInterpolants(Draws):
 
     @checked
     def fixed(self, seed: Seed) -> Problem:
-        """Return the instance of a seed ``>= 0``, equal on every machine.
-
-        The seed is of NumPy's generator, and the instance is in float64.
-        """
+        """Return a seed's instance, in float64, equal on every machine."""
         rng = np.random.default_rng(seed)
         where, weights = rng.choice(self.domain.size, self.centres, replace=False), rng.standard_normal(self.centres)
         with jax.enable_x64(True):
@@ -228,10 +221,7 @@ _values = jax.jit(RkhsInterpolants._values)
 
 @jax.custom_batching.sequential_vmap
 def _qr(matrix: Array) -> tuple[Array, Array]:
-    """Return the reduced QR factors, one instance at a time under ``vmap``.
-
-    A batched QR on several CPU devices can hang in jaxlib 0.10.
-    """
+    """Return QR factors in turn, because batches can hang in jaxlib 0.10."""
     basis, triangle = jnp.linalg.qr(matrix)
     return basis, triangle
 

@@ -23,7 +23,7 @@ from jaxbandit.report.session import write_session_report
 from jaxbandit.report.statistics import grouped
 from jaxbandit.report.tables import AXIS_LABELS, COLUMNS, PANELS, with_half
 from jaxbandit.session.journal import open_journal
-from jaxbandit.study.files import NAMES, is_held
+from jaxbandit.study.files import Names, is_held
 from jaxbandit.study.progress import Progress
 
 __all__ = ["page_so_far", "watch", "watch_session", "watched"]
@@ -43,7 +43,7 @@ def page_so_far(found: ParsedJson, *, cut_off: bool = False) -> str:
     try:
         return _study_page(found, cut_off)
     except (KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
-        raise InvalidArgument(f"{NAMES.progress}: it is damaged, or of another version of jaxbandit ({reason_of(error)})") from error
+        raise InvalidArgument(f"{Names.progress}: it is damaged, or of another version of jaxbandit ({reason_of(error)})") from error
 
 
 def _study_page(state: ParsedJson, cut_off: bool) -> str:
@@ -116,7 +116,7 @@ class _PageOfRun:
     """Page in a run's directory, rewritten whenever the run's state changes."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self.path, self.source, self.say = folder / "report.html", folder / NAMES.progress, say
+        self.path, self.source, self.say = folder / "report.html", folder / Names.progress, say
         # The page's state: its time, and whether the run was cut off.
         self.shown: tuple[float, bool] | None = None
         self.announced = False
@@ -165,7 +165,7 @@ def watch(
     folder = Path(directory)
     page, before = _PageOfRun(folder, say), ""
     while True:
-        going_on, begun = is_held(folder), _written(folder / NAMES.record)
+        going_on, begun = is_held(folder), _written(folder / Names.record)
         if not going_on and max(_written(folder / name) for name in ("results.nc", "results.zarr")) > begun:
             path = write_report(folder)
             say(f"wrote {path}")

@@ -115,10 +115,7 @@ class Contents:
         return np.concatenate([np.arange(1 - self.before, 1), self.kept])
 
     def coordinates(self, *, outputs: bool) -> dict[str, object]:
-        """Return the coordinates of the results.
-
-        Outputs are a dimension with trajectories, or if ``outputs``.
-        """
+        """Return the coordinates of the results."""
         named: dict[str, object] = {
             "algorithm": [row.label for row in self.rows],
             "trial": np.asarray(self.trials),

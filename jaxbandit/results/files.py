@@ -106,10 +106,7 @@ def write_results(dataset: Results, path: FilePath) -> None:
 
 
 def stream_results(head: xr.Dataset, variables: Mapping[str, Variable], pieces: Iterable[Piece], path: Path) -> None:
-    """Write results piece by piece, given a head without ``variables``.
-
-    The errors are those of :func:`write_results`.
-    """
+    """Write results piece by piece, given a head without ``variables``."""
     # A variable has the names of its coordinates in one text. These are along the runs.
     named = (str(name) for name, coordinate in head.coords.items() if "algorithm" in coordinate.dims and name not in head.dims)
     coordinates = " ".join(sorted(named))
@@ -176,10 +173,7 @@ def drop_results(path: Path) -> None:
 
 
 def _check_room(directory: Path, size: int) -> None:
-    """Raise ``OSError`` unless a file with ``size`` bytes of values fits.
-
-    HDF5 itself would end in tracebacks or end the process.
-    """
+    """Raise ``OSError`` unless a file fits, because HDF5 would end the process."""
     # Besides its values a file stores names, attributes, and the bytes by which HDF5 aligns them.
     size += 2**18
     if size > shutil.disk_usage(directory).free:

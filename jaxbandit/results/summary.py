@@ -132,10 +132,7 @@ class Made:
     variants: Sequence[Mapping[str, object]] = ()
 
     def entry(self, axis: str, number: int) -> Made:
-        """Return the facts of one entry along ``"trials"`` or ``"variants"``.
-
-        The label of a variant has its swept values.
-        """
+        """Return the facts of one entry, a variant labelled by swept values."""
         held = getattr(self, axis)[number : number + 1]
         words = [word for values in held for word in value_words(values)] if axis == "variants" else []
         return dataclasses.replace(self, **{axis: held, "label": " ".join([self.label, *words])})
@@ -180,10 +177,7 @@ def results_of(
     delay: Delay | None = None,
     swept: Mapping[str, Sequence[object]] | None = None,
 ) -> xr.Dataset:
-    """Return several runs on one problem as one dataset.
-
-    Arguments and errors are those of :meth:`~jaxbandit.Trajectory.to_xarray`.
-    """
+    """Return runs as one dataset, as :meth:`~jaxbandit.Trajectory.to_xarray` does."""
     problem = problem_of(runs, problem)
     numbers = check_alike(runs, problem, trials)
     unknown = "late" if any("seen_arrivals" in run.arrays for run in runs.values()) else ""
@@ -321,10 +315,7 @@ class RunSummary:
 
 
 def summary_row(label: str, last: Mapping[str, np.ndarray], elapsed: int, status: np.ndarray, declared: np.ndarray) -> dict[str, Any]:
-    """Return a run's row of the summary, given arrays ``[trials]``.
-
-    ``last`` has the measures after the last round; ``declared`` is 0 if there was no declaration.
-    """
+    """Return a run's row of the summary, given arrays ``[trials]``."""
     ok, declarations = healthy(status), declared[declared > 0]
     row: dict[str, Any] = {"algorithm": label, "trials": len(ok), "failed": int((~ok).sum())}
     for heading, name, averaged, *_ in COLUMNS:
@@ -348,10 +339,7 @@ def summary_of(
     trials: int | Sequence[int] | None = None,
     swept: Mapping[str, Sequence[object]] | None = None,
 ) -> RunSummary:
-    """Return the summary of runs on one problem.
-
-    Arguments and errors are those of :meth:`~jaxbandit.Trajectory.to_xarray`.
-    """
+    """Return the summary of runs, as :meth:`~jaxbandit.Trajectory.summary` does."""
     problem = problem_of(runs, problem)
     numbers = check_alike(runs, problem, trials)
     rows = []

@@ -13,8 +13,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, KeyOrSeed, checked
 from jaxbandit.core.fields import Described, Trials, Words, whole
-from jaxbandit.core.provenance import remember
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.pytree import pytree, remember, static
 from jaxbandit.delays import Delay
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import to_dataframe

@@ -35,20 +35,14 @@ from jaxbandit.host.executors import surroundings
 from jaxbandit.host.files import CannotWrite, ExistingOutput, drop, prepare_directory, reason_of, write_whole
 
 
-@dataclasses.dataclass(frozen=True)
 class Names:
     """Names in the directory of a run."""
 
-    lock: str = "run.lock"
-    record: str = "study.json"
-    progress: str = "progress.json"
-    parts: str = "parts"
-    at_work: str = "at-work.npz"
+    lock, record, progress = "run.lock", "study.json", "progress.json"
+    parts, at_work = "parts", "at-work.npz"
     # This key of every file has its checksum.
-    seal: str = "seal"
+    seal = "seal"
 
-
-NAMES = Names()
 
 StoredRun: TypeAlias = dict[str, Any]
 """Contents of ``study.json``: ``identity`` and ``batches`` in JSON."""
@@ -73,7 +67,7 @@ class HeldDirectory:
         if self.lock.is_locked:
             # Removal precedes the release, so that a waiting process notices that its file is another one.
             with contextlib.suppress(OSError):
-                (self.path / NAMES.lock).unlink()
+                (self.path / Names.lock).unlink()
             self.lock.release(force=True)
 
     def __enter__(self) -> HeldDirectory:
@@ -91,11 +85,11 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
     directory (the message names a run to resume), and ``InvalidArgument`` when it cannot be made or written to.
     """
     directory = prepare_directory(path, force=True)
-    held = HeldDirectory(directory, _file_lock(directory / NAMES.lock))
+    held = HeldDirectory(directory, _file_lock(directory / Names.lock))
     try:
         held.lock.acquire()
     except Timeout as error:
-        holder = (directory / NAMES.lock).read_text(encoding="utf-8", errors="replace") or "another process"
+        holder = (directory / Names.lock).read_text(encoding="utf-8", errors="replace") or "another process"
         raise DirectoryInUse(f"out: {directory} is in use by {holder}; wait for its end, end it, or choose another directory") from error
     except OSError as error:
         raise InvalidArgument(f"out: {directory} is not writable: {reason_of(error)}") from error
@@ -108,7 +102,7 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
         prepare_directory(directory, force=force, besides="*.lock")
         # On a full disk the lock works all the same, and a message cannot name its holder.
         with contextlib.suppress(OSError):
-            (directory / NAMES.lock).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+            (directory / Names.lock).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
     except BaseException:
         held.release()
         raise
@@ -117,15 +111,15 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
 
 def interrupted(directory: Path) -> bool:
     """Return whether a directory has a running or interrupted run."""
-    return (directory / NAMES.record).exists()
+    return (directory / Names.record).exists()
 
 
 def is_held(path: str | Path) -> bool:
     """Return whether a process has locked a directory."""
     # On a file system without locks a killed process seems to have locked it.
     with contextlib.suppress(Timeout, OSError):
-        if (Path(path) / NAMES.lock).is_file():
-            _file_lock(Path(path) / NAMES.lock).acquire().lock.release()
+        if (Path(path) / Names.lock).is_file():
+            _file_lock(Path(path) / Names.lock).acquire().lock.release()
         return False
     return True
 
@@ -153,18 +147,18 @@ class Files:
         """Clear earlier files and write the record, or raise ``CannotWrite``."""
         self.clear()
         self._begin(record)
-        write_json(self.directory / NAMES.record, {**record, NAMES.seal: self.run})
+        write_json(self.directory / Names.record, {**record, Names.seal: self.run})
 
     def _begin(self, record: StoredRun) -> None:
         try:
-            (self.directory / NAMES.parts).mkdir(parents=True, exist_ok=True)
+            (self.directory / Names.parts).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CannotWrite(self.directory / NAMES.parts, error) from error
+            raise CannotWrite(self.directory / Names.parts, error) from error
         self.run = digest(record)
 
     def record(self) -> StoredRun:
         """Return the record of the start, or raise ``CheckpointMismatch``."""
-        path = self.directory / NAMES.record
+        path = self.directory / Names.record
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             if not (isinstance(record, dict) and isinstance(record.get("identity"), dict)):
@@ -176,7 +170,7 @@ class Files:
     def resume(self, expected: Mapping[str, object]) -> StoredRun:
         """Resume the recorded run and return its record."""
         record = self.record()
-        found, seal = record["identity"], record.pop(NAMES.seal, None)
+        found, seal = record["identity"], record.pop(Names.seal, None)
         differences = {
             "layout": "another layout of checkpoints",
             "jaxbandit": "another version of jaxbandit",
@@ -195,7 +189,7 @@ class Files:
                 )
         if seal != digest(record):
             raise CheckpointMismatch(
-                f"resume: {self.directory} holds no run that can go on ({NAMES.record} was altered since it was written)"
+                f"resume: {self.directory} holds no run that can go on ({Names.record} was altered since it was written)"
             )
         self._begin(record)
         return record
@@ -203,13 +197,13 @@ class Files:
     def is_there(self) -> bool:
         """Return whether this process sees the run in its directory."""
         with contextlib.suppress(CheckpointMismatch):
-            return self.record().get(NAMES.seal) == self.run
+            return self.record().get(Names.seal) == self.run
         return False
 
     def write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Write sealed arrays whole, or raise ``CannotWrite``."""
         seal = np.asarray(self._seal(name, arrays))
-        write_whole(self.directory / name, lambda temporary: np.savez(temporary, allow_pickle=False, **arrays, **{NAMES.seal: seal}))
+        write_whole(self.directory / name, lambda temporary: np.savez(temporary, allow_pickle=False, **arrays, **{Names.seal: seal}))
 
     def _seal(self, name: str, arrays: Mapping[str, np.ndarray]) -> str:
         """Return the seal of a file: run, place and hash of contents."""
@@ -229,7 +223,7 @@ class Files:
         try:
             with np.load(path, allow_pickle=False) as held:
                 arrays = dict(held)
-            if str(arrays.pop(NAMES.seal)) != self._seal(name, arrays):
+            if str(arrays.pop(Names.seal)) != self._seal(name, arrays):
                 reason = "it is of another run, in another place, or was altered since it was written"
             elif not (reason := misfit(arrays)):
                 return arrays
@@ -243,7 +237,7 @@ class Files:
     def clear(self) -> None:
         """Drop all files of the run, half-written files too, or raise ``CannotWrite``."""
         half_written = (".results.zarr", ".at-work-*.npz", ".study-*.json", ".progress-*.json", ".results-*.nc")
-        for name in (NAMES.record, NAMES.progress, NAMES.parts, NAMES.at_work, *half_written):
+        for name in (Names.record, Names.progress, Names.parts, Names.at_work, *half_written):
             for file in self.directory.glob(name):
                 drop(file)
 

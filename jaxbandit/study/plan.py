@@ -22,7 +22,7 @@ from jaxbandit.engine.arguments import different_devices
 from jaxbandit.engine.cell import Cell, Variant
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.host.memory import device_memory, host_memory, in_units, tree_bytes
-from jaxbandit.study.files import NAMES
+from jaxbandit.study.files import Names
 from jaxbandit.study.runs import Run
 from jaxbandit.study.study import Study, cell_of, common_needs, in_its_arithmetic
 
@@ -51,24 +51,16 @@ class Machine:
         return horizon * (seconds if self.side_by_side else max(seconds, self.round_seconds)) / len(devices)
 
 
-@dataclasses.dataclass(frozen=True)
 class Limits:
     """Sizes of batches and programs, for two cores in November 2026."""
 
-    memory_share: float = 0.5
-    batch_seconds: float = 10.0
+    memory_share, batch_seconds = 0.5, 10.0
     # Only CPUs have the limit in bytes. A worker's task lasts a second at least in cells with fewer tasks than ``tasks``.
-    batch_bytes: int = 2**30
-    task_seconds: float = 1.0
-    tasks: int = 16
+    batch_bytes, task_seconds, tasks = 2**30, 1.0, 16
     # Calls of a program with this room cost little, and so does empty room.
-    program_blocks: int = 16
-    program_bytes: int = 2**24
+    program_blocks, program_bytes = 16, 2**24
     # A user may allow a plan this much memory.
-    allowed_bytes: int = 2**62
-
-
-LIMITS = Limits()
+    allowed_bytes = 2**62
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -161,7 +153,7 @@ class Batch:
     @property
     def file(self) -> str:
         """Name of the batch's file in the directory of a run."""
-        return f"{NAMES.parts}/{self.cell.number}-{self.number}.npz"
+        return f"{Names.parts}/{self.cell.number}-{self.number}.npz"
 
     @property
     def pairs(self) -> np.ndarray:
@@ -286,7 +278,7 @@ def make_plan(
 def allowed_bytes(memory: object) -> int:
     """Return the bytes of ``"4GiB"``, ``"800M"`` or a number, or the default."""
     if memory is None:
-        return int(LIMITS.memory_share * device_memory())
+        return int(Limits.memory_share * device_memory())
     units = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
     if isinstance(memory, int) and not isinstance(memory, bool):
         amount: float = memory
@@ -295,8 +287,8 @@ def allowed_bytes(memory: object) -> int:
         if not match:
             raise InvalidArgument(f"memory: expected an amount such as 4GiB or 800M, got {short(memory)}")
         amount = float(match[1]) * units[match[2]]
-    if not 1 <= amount <= LIMITS.allowed_bytes:
-        raise InvalidArgument(f"memory: must be from one byte to {in_units(LIMITS.allowed_bytes)}, got {short(memory)}")
+    if not 1 <= amount <= Limits.allowed_bytes:
+        raise InvalidArgument(f"memory: must be from one byte to {in_units(Limits.allowed_bytes)}, got {short(memory)}")
     return int(amount)
 
 
@@ -309,10 +301,7 @@ def counted_before(runs: Sequence[Run]) -> int:
 
 
 def group_runs(study: Study, runs: Sequence[Run], device: Device) -> list[tuple[Cell, dict[int, Run]]]:
-    """Return the cells of a study on a device.
-
-    Each has its runs by number.
-    """
+    """Return a study's cells on a device, with runs by number."""
     groups: list[tuple[Cell, list[Variant], dict[int, Run]]] = []
     shared = common_needs(study)
     for number, run in enumerate(runs):
@@ -357,12 +346,12 @@ def _planned(
     if by_workers:
         # Enough trials that the time of launches is negligible.
         least = machine.round_seconds * machine.bytes_per_second / carried if machine.side_by_side else 1.0
-        wanted = max(min(LIMITS.batch_seconds, max(trials * each_seconds / LIMITS.tasks, LIMITS.task_seconds)) // each_seconds, least)
+        wanted = max(min(Limits.batch_seconds, max(trials * each_seconds / Limits.tasks, Limits.task_seconds)) // each_seconds, least)
     else:
-        wanted = LIMITS.batch_seconds // each_seconds if on_cpu and segment is None else np.inf
+        wanted = Limits.batch_seconds // each_seconds if on_cpu and segment is None else np.inf
     wanted = max(step, wanted)
     seconds = seconds_of_batch(carried, horizon, min(wanted, trials), devices)
-    parts = 1 if by_workers else int(np.ceil(seconds / LIMITS.batch_seconds))
+    parts = 1 if by_workers else int(np.ceil(seconds / Limits.batch_seconds))
     rounds = min(segment, horizon) if segment else rounds_of_part(horizon, parts)
 
     # A running trial has curves and trajectory of a part twice, beside its results.
@@ -373,7 +362,7 @@ def _planned(
         shared += int(COPIES_OF_CARRY * carried * min(step, trials))
     else:
         each += int(COPIES_OF_CARRY * carried)
-    most_bytes = min(memory, LIMITS.batch_bytes) if on_cpu else memory
+    most_bytes = min(memory, Limits.batch_bytes) if on_cpu else memory
     room, wanted_room = ((allowed - shared) // each for allowed in (memory, most_bytes))
     least = min(step, len(devices) * -(-trials // len(devices)))
     if room < least:
@@ -385,7 +374,7 @@ def _planned(
     most = max(int(min(wanted, wanted_room)) // step, 1) * step
     count = -(-trials // most)
     size, block = _size_and_block(-(-trials // count), cell.block if on_cpu else trials, len(devices), alone=count == 1)
-    blocks = min(max(min(int(wanted_room), LIMITS.program_bytes // each) // step, 1), LIMITS.program_blocks)
+    blocks = min(max(min(int(wanted_room), Limits.program_bytes // each) // step, 1), Limits.program_blocks)
     return PlannedCell(number, replace(cell, block=block), runs, study.trials, size, rounds, blocks, each, shared, devices)
 
 

@@ -27,7 +27,7 @@ from jaxbandit.problems import best_mixed_policy
 from jaxbandit.results.dataset import MIXED, Arrays, Contents
 from jaxbandit.results.metrics import Tally, start_tally
 from jaxbandit.results.summary import measure_all
-from jaxbandit.study.files import NAMES, Files
+from jaxbandit.study.files import Files, Names
 from jaxbandit.study.plan import Batch, Plan, PlannedCell
 from jaxbandit.study.study import sampled
 
@@ -61,7 +61,7 @@ class Player:
         self.metrics = tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in plan.study.metrics))
         self.compiling = self.saving = 0.0
         self.saved = time.perf_counter()
-        self.resumed = None if files is None else files.read(NAMES.at_work, _no_place)
+        self.resumed = None if files is None else files.read(Names.at_work, _no_place)
         self.mixed: dict[Hashable, float] = {}
 
     def play(self, batch: Batch) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -107,7 +107,7 @@ class Player:
         tally, next_round = self._no_tally(cell), 1
         kept: list[dict[str, np.ndarray]] = []
         if checkpoint is not None and (reason := self._misfit(cell, checkpoint, (states, tally))):
-            self.note(f"{NAMES.at_work} does not fit ({reason}); {batch} is run from its first round")
+            self.note(f"{Names.at_work} does not fit ({reason}); {batch} is run from its first round")
             checkpoint = None
         if checkpoint is not None:
             # The number of copies of the last trial depends on the number of devices.
@@ -175,7 +175,7 @@ class Player:
             return
         leaves = {f"c{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(carry))}
         grown = {f"g_{name}": array for name, array in _joined(kept).items()}
-        self.files.write(NAMES.at_work, {"place": np.asarray(where), **leaves, **grown})
+        self.files.write(Names.at_work, {"place": np.asarray(where), **leaves, **grown})
         self.saved = time.perf_counter()
         self.saving = self.saved - start
 

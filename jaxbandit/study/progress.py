@@ -15,7 +15,7 @@ import numpy as np
 from jaxbandit.core.status import healthy
 from jaxbandit.host.files import CannotWrite
 from jaxbandit.results.dataset import Arrays
-from jaxbandit.study.files import NAMES, write_json
+from jaxbandit.study.files import Names, write_json
 from jaxbandit.study.plan import Batch, Plan
 
 
@@ -156,14 +156,11 @@ class SoFar:
         self.played(batch, self.plan.study.horizon, None if before else arrays[first][:, -1])
 
     def write(self, *, now: bool = True) -> None:
-        """Write ``progress.json`` if a write is due or must be ``now``.
-
-        A second passes between two writes, and more if they would take over 2% of the time.
-        """
+        """Write ``progress.json`` if a write is due or must be ``now``."""
         start = time.monotonic()
         if self.directory is not None and (now or start >= self.due):
             with contextlib.suppress(CannotWrite):
-                write_json(self.directory / NAMES.progress, self._table())
+                write_json(self.directory / Names.progress, self._table())
             end = time.monotonic()
             self.due = end if now else end + max(1.0, (end - start) / 0.02)
 

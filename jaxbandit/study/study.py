@@ -311,10 +311,7 @@ def common_needs(study: Study, *besides: Run) -> dict[str, int]:
 
 
 def cell_of(study: Study, run: Run, device: Device | None = None, **how: Any) -> Cell:
-    """Return the cell of a run on a device.
-
-    By default the device is JAX's first.
-    """
+    """Return a run's cell on a device, by default the first."""
     variants = [(run.algorithm, run.model, run.delay_in_force)]
     how |= {"feedback": run.policy_in_force, "informed": run.informed, "common": study.common_random_numbers}
     cell = Cell.ready(run.problem, variants, run.initial, horizon=study.horizon, **how)

@@ -25,7 +25,7 @@ from jaxbandit.delays import NEVER
 from jaxbandit.domains import Box, Contextual
 from jaxbandit.engine.arguments import at_once
 from jaxbandit.results.dataset import Results, assembled, header
-from jaxbandit.study.plan import LIMITS, Batch, make_plan
+from jaxbandit.study.plan import Batch, Limits, make_plan
 from jaxbandit.study.play import Player
 from jaxbandit.study.run import attributes, contents_of
 from jaxbandit.study.runs import Run
@@ -94,7 +94,7 @@ def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> 
     label = labels[0] if label is None else label
     checks.one_of("run", label, labels)
     everything = dataclasses.replace(study, keep=Keep(every=1), trajectories=True)
-    plan, layout = make_plan(everything, memory=LIMITS.allowed_bytes, devices=jax.local_devices()[:1]), _parsed(dataset, "batches")
+    plan, layout = make_plan(everything, memory=Limits.allowed_bytes, devices=jax.local_devices()[:1]), _parsed(dataset, "batches")
     try:
         plan = plan.with_layout(layout)
         fits = plan.layout == layout and all(1 <= row[3] <= row[0] and row[2] <= study.horizon for row in layout)
@@ -212,9 +212,6 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, object]:
     return {**named, "study": study.name, "seed": study.seed, "trial": trial}
 
 
-LETTERS = {"length_scale": "u", "variance": "var"}
-
-
 def kernel_record(kernel: kernels.Kernel) -> dict[str, object]:
     """Return the record of a kernel in a trace.
 
@@ -229,8 +226,9 @@ def kernel_record(kernel: kernels.Kernel) -> dict[str, object]:
     record: dict[str, object] = {"name": kernel.short_name, "var": 1.0}
     if isinstance(kernel, kernels.Sum | kernels.Product):
         return record | {"parts": [kernel_record(kernel.left), kernel_record(kernel.right)]}
+    letters = {"length_scale": "u", "variance": "var"}
     fields = ((field.name, getattr(kernel, field.name)) for field in dataclasses.fields(kernel))  # type: ignore[arg-type]
-    return record | {LETTERS.get(name, name): _recorded(value) for name, value in fields}
+    return record | {letters.get(name, name): _recorded(value) for name, value in fields}
 
 
 def _recorded(value: object) -> object:

@@ -25,8 +25,7 @@ from jaxbandit.core.fields import (
     table_of_points,
     whole,
 )
-from jaxbandit.core.provenance import remember
-from jaxbandit.core.pytree import canonicalise, float_dtype, replace
+from jaxbandit.core.pytree import canonicalise, float_dtype, remember, replace
 from jaxbandit.domains import Box, Domain, tabulate
 from jaxbandit.host.memory import check_fits
 from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same

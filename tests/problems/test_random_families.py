@@ -15,7 +15,7 @@ import jaxbandit as jb
 from jaxbandit import InvalidArgument, canonicalise, delays, domains, kernels, problems, replace
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.numerics.ascent import to_edge
-from jaxbandit.problems.drawn import SEARCH
+from jaxbandit.problems.drawn import OptimumSearch
 from jaxbandit.problems.families import gram
 from tests.support.unchecked import changed
 
@@ -391,7 +391,7 @@ def test_points_beyond_two_constraints_reach_their_corner() -> None:
     def worst(x: jax.Array) -> jax.Array:
         return jnp.max((x - corner[None].astype(np.float32)) @ normals.T.astype(np.float32), axis=1)
 
-    reached = jax.jit(lambda points: to_edge(worst, points, SEARCH.to_corner))(points.astype(np.float32))
+    reached = jax.jit(lambda points: to_edge(worst, points, OptimumSearch.to_corner))(points.astype(np.float32))
     assert np.all((np.asarray(reached, np.float64) - corner) @ normals.T <= 1e-7)
     assert np.allclose(reached, corner, atol=1e-4)
 

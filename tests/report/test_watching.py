@@ -19,7 +19,7 @@ from jaxbandit.report import watching
 from jaxbandit.report.watching import page_so_far, watch, watched
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.study import forget, from_toml, hold_directory, run_study, write_results
-from jaxbandit.study.files import NAMES
+from jaxbandit.study.files import Names
 from tests.support.small_study import ONE_CELL, one_cell_in_python
 from tests.support.small_study import written as written_study
 from tests.support.synthetic_results import results
@@ -202,13 +202,13 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.full
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_that_was_cut_off_is_waited_for(tmp_path: Path) -> None:
-    (tmp_path / NAMES.record).write_text("{}")
-    (tmp_path / NAMES.progress).write_text(json.dumps(said(run("a", 3))))
+    (tmp_path / Names.record).write_text("{}")
+    (tmp_path / Names.progress).write_text(json.dumps(said(run("a", 3))))
     told = Told(tmp_path / "report.html")
 
     def progress(text: str) -> None:
         (tmp_path / "new").write_text(text)
-        (tmp_path / "new").replace(tmp_path / NAMES.progress)
+        (tmp_path / "new").replace(tmp_path / Names.progress)
 
     def go_on() -> None:
         told.wait("cut off")
@@ -240,7 +240,7 @@ def test_results_of_a_run_before_do_not_end_it(tmp_path: Path) -> None:
 
     def run_again() -> None:
         told.wait("no batch")
-        (tmp_path / NAMES.record).write_text("{}")
+        (tmp_path / Names.record).write_text("{}")
         held.release()
         told.wait("cut off")
         write_results(results(labels=["a"], trials=2, rounds=4), tmp_path / "results.nc")
@@ -309,7 +309,7 @@ def test_a_run_keeps_its_own_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_page_of_a_run_that_fails_says_so_and_one_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
-    (tmp_path / NAMES.progress).write_text(json.dumps(said(run("a", 3))))
+    (tmp_path / Names.progress).write_text(json.dumps(said(run("a", 3))))
     told, seen = Told(tmp_path / "report.html"), list[Any]()
     with pytest.raises(KeyError), watched(tmp_path, seen.append, told) as report:
         report(3)
@@ -328,7 +328,7 @@ def test_the_page_of_a_run_that_fails_says_so_and_one_that_cannot_be_written_end
 def test_a_page_agrees_with_the_results(tmp_path: Path) -> None:
     """Means and half-widths count the initial design."""
     dataset = run_study(one_cell_in_python(), tmp_path)
-    found = json.loads((tmp_path / NAMES.progress).read_text()) | {"counted_before": 2}
+    found = json.loads((tmp_path / Names.progress).read_text()) | {"counted_before": 2}
     rows = re.findall(r"reward_width=(\S+) 11 of 11 0 (\S+) ± (\S+)", words_of(page_so_far(found)))
     assert [width for width, *_ in rows] == ["1", "2.5"]
     final = dataset.regret.isel(round=-1).values / 22

@@ -20,7 +20,7 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.cli import main
-from jaxbandit.study.files import NAMES
+from jaxbandit.study.files import Names
 
 ONE_CELL = """
 trials = 12
@@ -127,7 +127,7 @@ def kill_and_compare(kills: int, horizon: int, seed: int, report: object = print
         for number in range(kills):
             after, out = rng.uniform(0.0, 1.0) * seconds, f"run{number}"
             # The run then has its directory, or its first checkpoint.
-            since = base / out / (NAMES.lock if number % 5 == 4 else NAMES.at_work)
+            since = base / out / (Names.lock if number % 5 == 4 else Names.at_work)
             while not killed(command(base, out), since, after):
                 after *= 0.8
                 subprocess.run(["rm", "-r", str(base / out)], check=True)

@@ -20,7 +20,7 @@ from jaxbandit.engine.simulation import carried_bytes
 from jaxbandit.feedback import Censor
 from jaxbandit.host import memory
 from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, play, rerun, run_study
-from jaxbandit.study.plan import LIMITS, rounds_of_part, seconds_of_batch
+from jaxbandit.study.plan import Limits, rounds_of_part, seconds_of_batch
 from jaxbandit.study.play import compile_together
 from tests.support.counted import COMPILED, Counted
 
@@ -191,7 +191,7 @@ def test_long_runs_are_heard_of() -> None:
     (cell,), ((long_size, _, long_rounds, _),) = plan.cells, plan.layout
     assert long_rounds < 3_000_000 and 3_000_000 % long_rounds == 0
     for size, rounds in ((many_size, many_rounds), (long_size, long_rounds)):
-        assert seconds_of_batch(carried_bytes(cell.cell), rounds, size, plan.devices) <= 1.01 * LIMITS.batch_seconds
+        assert seconds_of_batch(carried_bytes(cell.cell), rounds, size, plan.devices) <= 1.01 * Limits.batch_seconds
 
 
 def function(number: int) -> Callable[[Array], Array]:

@@ -35,7 +35,7 @@ from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.host import executors
-from jaxbandit.host.executors import PATIENCE, Answer, Task, TaskFailed, perform, spread
+from jaxbandit.host.executors import Answer, Patience, Task, TaskFailed, perform, spread
 from jaxbandit.results import files
 from jaxbandit.study import BatchFailed, CheckpointMismatch, Study, WorkerMismatch, WorkersLost, connected, from_toml, make_plan, run_study
 from jaxbandit.study import plan as planning
@@ -143,7 +143,7 @@ def odd_fails(number: int) -> int:
 FAULTS = ["", "lost", "done and lost", "done twice", "said twice"]
 
 
-@given(st.integers(0, 40), st.integers(0, 2**32), st.lists(st.lists(st.sampled_from(FAULTS), max_size=PATIENCE.attempts - 1), max_size=40))
+@given(st.integers(0, 40), st.integers(0, 2**32), st.lists(st.lists(st.sampled_from(FAULTS), max_size=Patience.attempts - 1), max_size=40))
 def test_each_task_is_answered_once_whatever_an_executor_does(count: int, seed: int, faults: list[list[str]]) -> None:
     """Tasks are lost less often than they are attempted."""
 
@@ -201,7 +201,8 @@ def test_a_forked_process_is_refused_by_name() -> None:
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks of one block."""
-    monkeypatch.setattr(planning, "LIMITS", planning.Limits(task_seconds=0.0, tasks=1000))
+    monkeypatch.setattr(planning.Limits, "task_seconds", 0.0)
+    monkeypatch.setattr(planning.Limits, "tasks", 1000)
 
 
 @functools.cache
@@ -229,7 +230,7 @@ def stop_after(reports: int) -> Callable[[Any], None]:
 def test_a_study_on_a_faulty_executor_has_the_same_bits() -> None:
     faults = itertools.cycle(["", "lost", "said twice", "done and lost", "done twice"])
     reports: list[Any] = []
-    with Faulty(lambda task, before: next(faults) if before < PATIENCE.attempts - 1 else "", seed=3) as executor:
+    with Faulty(lambda task, before: next(faults) if before < Patience.attempts - 1 else "", seed=3) as executor:
         found = run_study(one_cell_in_python(), executor=executor, report=reports.append)
     assert len(json.loads(found.attrs["batches"])) == 1 and json.loads(found.attrs["batches"])[0][1] == len(reports) > 1
     assert_same(found, alone())
@@ -444,7 +445,7 @@ def test_what_cannot_go_together() -> None:
 
 @pytest.mark.parametrize("where", ["127.0.0.1:1", "nowhere.invalid:1", "nowhere", "none.json", "tcp://", "x" * 300, ""])
 def test_no_scheduler_to_be_found(where: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr(executors, "PATIENCE", executors.Patience(seconds_to_answer=0.3))
+    monkeypatch.setattr(executors.Patience, "seconds_to_answer", 0.3)
     assert main(["run", str(written(tmp_path, ONE_CELL)), "--out", str(tmp_path / "out"), "--no-cache", "--dask", where]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: dask: no scheduler answers at {where}") and said.endswith("its file, or local\n")
@@ -456,7 +457,7 @@ def test_a_broken_scheduler_file(tmp_path: Path, monkeypatch: Any) -> None:
     """Afterwards xarray writes files as before."""
     from distributed import get_client
 
-    monkeypatch.setattr(executors, "PATIENCE", executors.Patience(seconds_to_answer=0.3))
+    monkeypatch.setattr(executors.Patience, "seconds_to_answer", 0.3)
     for text in ("", "{", "[]", "{}", '{"address": 3}'):
         (tmp_path / "scheduler.json").write_text(text)
         with pytest.raises(InvalidArgument, match=r"^dask: no scheduler answers at .*scheduler.json \("):
@@ -529,7 +530,7 @@ def test_a_worker_of_a_cluster_is_killed_and_then_all_with_what_they_have_finish
 
     Dask itself would wait for ever, because for a moment nobody could take over.
     """
-    monkeypatch.setattr(executors, "PATIENCE", executors.Patience(seconds_to_send=2.0))
+    monkeypatch.setattr(executors.Patience, "seconds_to_send", 2.0)
     (first, second), reports, said = client.cluster.workers.values(), [], []
 
     def report(progress: Any) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, kernels, problems
-from jaxbandit.core.provenance import remember
-from jaxbandit.core.pytree import set_field, signature
+from jaxbandit.core.pytree import remember, set_field, signature
 from jaxbandit.delays import Poisson
 from jaxbandit.feedback import Hallucinate, Wait
 from jaxbandit.rules.estimators import Bounds

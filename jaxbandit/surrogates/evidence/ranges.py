@@ -25,8 +25,7 @@ from jaxbandit.core.blocks import numpy_of
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
 from jaxbandit.core.declare import Array, Numbers, PerAxis, Table, checked
 from jaxbandit.core.fields import Above, AtLeast, between, choice, finite_numbers, per_output, positive_numbers, whole
-from jaxbandit.core.provenance import remember
-from jaxbandit.core.pytree import float_dtype, pytree, replace, static
+from jaxbandit.core.pytree import float_dtype, pytree, remember, replace, static
 from jaxbandit.domains import Box, Domain
 from jaxbandit.host.memory import check_fits
 from jaxbandit.kernels import Kernel, OnAxes, Scale, same
