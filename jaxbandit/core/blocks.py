@@ -17,9 +17,6 @@ S = TypeVar("S")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Loops of an accelerator have one of these lengths, or the largest one that is possible.
-LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
-
 # The trials of a block decide some steps together over this batch axis.
 BLOCK_AXIS = "trials"
 MESH_AXIS = "trial"
@@ -127,7 +124,7 @@ def repeated(step: Callable[[T], T], state: T, count: jax.Array, most: int) -> T
     All trials have the same count. A step must leave the state the same when there is nothing to do. The host of an accelerator would wait
     for each turn of a loop of unknown length, so that there the loop has the next larger of some known lengths.
     """
-    lengths = [length for length in LENGTHS if length < most] + [most]
+    lengths = [length for length in (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 32) if length < most] + [most]
 
     def turns(length: Any, state: T) -> T:
         after: T = jax.lax.fori_loop(0, length, lambda _, state: step(state), state)

@@ -261,14 +261,14 @@ def exact(item: object, name: Callable[[type], str] = name_of) -> Any:
     raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
 
 
-def _with_text(maker: Maker) -> str:
-    """Return a class's name in tables, with its user's file's digest."""
-    own = LOADED.get(maker.__module__)
-    return _name(maker) + (f"@{own.digest}" if own else "")
+def stable(item: object) -> Any:
+    """Return exact values, whose classes may move within the package."""
 
+    def name(kind: type) -> str:
+        own = LOADED.get(kind.__module__)
+        return _name(kind) + (f"@{own.digest}" if own else "")
 
-# Classes have their names of tables, so that they may move within the package.
-stable = functools.partial(exact, name=_with_text)
+    return exact(item, name)
 
 
 def to_fields(item: Any, where: str) -> dict[str, Any]:

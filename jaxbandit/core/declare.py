@@ -38,40 +38,28 @@ Maker: TypeAlias = Callable[..., Any]
 
 Array: TypeAlias = jax.Array
 """An array of JAX, concrete or traced. Comments and docstrings give its shape, such as ``[M, d]``."""
-
 Key: TypeAlias = Annotated[jax.Array, fields.key]
 """A PRNG key of ``jax.random.key``, shape ``[]``."""
-
 KeyOrSeed: TypeAlias = Annotated[jax.Array | int, fields.key]
 """A PRNG key, or its seed. :func:`checked` makes the key from the seed. Only functions that users call have it."""
-
 Device: TypeAlias = Any
 """A ``jax.Device``. Type checkers know nothing of jaxlib's class."""
-
 FilePath: TypeAlias = Annotated[str | Path, fields.path]
 """Path of a file or a directory. It need not exist yet."""
-
 Scalar: TypeAlias = float | jax.Array
 """One number: a Python or NumPy float, an int, or an array of shape ``[]``."""
-
 PerConstraint: TypeAlias = Annotated[float | Sequence[float] | np.ndarray | jax.Array, fields.per_constraint]
 """One number for all constraints, or one for each: shape ``[]`` or ``[m]``."""
-
 PerOutput: TypeAlias = Annotated[float | Sequence[float] | np.ndarray | jax.Array, fields.per_output]
 """One number for all outputs, or one for each, reward first: shape ``[]`` or ``[1 + m]``."""
-
 PerFunction: TypeAlias = Annotated[float | Sequence[float] | np.ndarray | jax.Array, fields.per_function]
 """One number for all functions of an object, or one for each: shape ``[]`` or ``[n]``."""
-
 PerAxis: TypeAlias = Annotated[float | Sequence[float] | np.ndarray | jax.Array, fields.per_axis]
 """One number for all axes of the inputs, or one for each: shape ``[]`` or ``[d]``."""
-
 Indices: TypeAlias = Sequence[int] | np.ndarray | jax.Array
 """Numbers of points of a domain, counted from 0: shape ``[n]``."""
-
 Numbers: TypeAlias = numpy.typing.ArrayLike
 """A number, an array, or a sequence of them. ``numpy.asarray`` makes it an array on the host, so traced values are excluded."""
-
 Table: TypeAlias = np.ndarray | jax.Array
 """An array of values given by the user or made on the host (NumPy) and used inside compiled programs (JAX)."""
 

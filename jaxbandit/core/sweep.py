@@ -122,17 +122,10 @@ def gather_variants(trees: Sequence[object], where: str = "sweep") -> Sweep:
         shapes = sorted({np.shape(leaf) for leaf in leaves})
         if len(shapes) > 1:
             raise InvalidArgument(f"{where}: values of one field must have one shape, got {shapes}")
-        same = all(leaf is leaves[0] or np.array_equal(_numbers_of(leaf), _numbers_of(leaves[0])) for leaf in leaves[1:])
+        are_keys = isinstance(leaves[0], jax.Array) and jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key)
+        numbers = jax.random.key_data if are_keys else np.asarray
+        same = all(leaf is leaves[0] or np.array_equal(numbers(leaf), numbers(leaves[0])) for leaf in leaves[1:])
         shared.append(leaves[0] if same else None)
         # Leaves stay on the host, where a run picks variants one by one; NumPy cannot store keys.
-        differing.append(None if same else jnp.stack(leaves) if any(map(_is_prng_key, leaves)) else np.stack(list(map(np.asarray, leaves))))
+        differing.append(None if same else jnp.stack(leaves) if are_keys else np.stack(list(map(np.asarray, leaves))))
     return Sweep(shared=tuple(shared), differing=tuple(differing), structure=structure, size=len(trees))
-
-
-def _is_prng_key(leaf: object) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _numbers_of(leaf: Any) -> np.ndarray:
-    """Return the numbers of a leaf, also of a PRNG key."""
-    return np.asarray(jax.random.key_data(leaf) if _is_prng_key(leaf) else leaf)

@@ -266,9 +266,11 @@ def descend(
     better, half = _paired(pair if budget is None else pair[..., 0 if start_within else 1])
     # A comparison with NaN is false, so that the start stays there, too.
     if best == 0 or not better > half or (start_within and not best_within):
-        return _tuned(loss, _rebuilt(like, flat), (candidates, 0.0, (0.0, 0.0), history))
-    better, half = _paired(pair if budget is None else pair[..., 0])
-    return _tuned(loss, candidates[best].values, (candidates, better, (better - half, better + half), history))
+        params, better, half = _rebuilt(like, flat), 0.0, 0.0
+    else:
+        params, (better, half) = candidates[best].values, _paired(pair if budget is None else pair[..., 0])
+    found = jax.tree.map(jnp.exp, params) if isinstance(loss.build, Logarithms) else params
+    return Tuned(found, candidates, better, (better - half, better + half), history, params, *loss.build(params))
 
 
 @functools.cache
@@ -288,15 +290,6 @@ def _rebuilt(like: Params, points: np.ndarray) -> Params:
     parts = np.split(points, np.cumsum([leaf.size for leaf in leaves])[:-1], axis=-1)
     shaped = [jnp.asarray(part.reshape(points.shape[:-1] + leaf.shape)) for part, leaf in zip(parts, leaves, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(like), shaped)
-
-
-def _tuned(
-    loss: SmoothedLoss, params: Params, found: tuple[tuple[Candidate, ...], float, tuple[float, float], dict[str, np.ndarray]]
-) -> Tuned[Params]:
-    """Return the result of a descent with its best parameters."""
-    best = jax.tree.map(jnp.exp, params) if isinstance(loss.build, Logarithms) else params
-    algorithm, model = loss.build(params)
-    return Tuned(best, *found, params, algorithm, model)
 
 
 def _best_step(losses: np.ndarray, budget: float | None) -> int:

@@ -33,6 +33,7 @@ from jaxbandit.engine.programs import measure_each
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.metrics import Curves
+from jaxbandit.results.summary import MEASURED
 from jaxbandit.surrogates import Surrogate, arithmetic
 from jaxbandit.surrogates.precision import require
 
@@ -207,9 +208,8 @@ class SmoothedLoss(Described):
         if isinstance(self.measure, SubjectTo):
             return
         curve: Any = jax.ShapeDtypeStruct((self.horizon,), float_dtype())
-        curves = Curves(**{field.name: curve for field in dataclasses.fields(Curves) if field.name != "strong_regret"})
         with blaming("measure: must make one number of the Curves of a trial"):
-            loss = jax.eval_shape(self.measure, curves)
+            loss = jax.eval_shape(self.measure, Curves(**dict.fromkeys(MEASURED, curve)))
         if not isinstance(loss, jax.ShapeDtypeStruct) or loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.floating):
             raise InvalidArgument(f"measure: must make one number [] of the Curves of a trial, got {checks.short(loss)}")
 

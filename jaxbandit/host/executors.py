@@ -275,24 +275,21 @@ def pickled(work: TaskFunction) -> bytes:
     buffer = io.BytesIO()
     try:
         if importlib.util.find_spec("cloudpickle") is None:
-            return _sent(pickle.dumps((work, classes)))
-        import cloudpickle
+            pickle.dump((work, classes), buffer)
+        else:
+            import cloudpickle
 
-        class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-            def reducer_override(self, item: Any) -> Any:
-                if isinstance(item, type) and item in PYTREES:
-                    classes.append(item)
-                return super().reducer_override(item)
+            class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+                def reducer_override(self, item: Any) -> Any:
+                    if isinstance(item, type) and item in PYTREES:
+                        classes.append(item)
+                    return super().reducer_override(item)
 
-        Pickler(buffer).dump((work, classes))
-        return _sent(buffer.getvalue())
+            Pickler(buffer).dump((work, classes))
+        # A worker runs the user's files first.
+        return pickle.dumps((list(LOADED.values()), buffer.getvalue()))
     except Exception as error:
         raise InvalidArgument(f"executor: what is to be done cannot be sent to workers ({reason_of(error)}); run without one") from error
-
-
-def _sent(work: bytes) -> bytes:
-    """Return pickled work after the user's files that a worker runs first."""
-    return pickle.dumps((list(LOADED.values()), work))
 
 
 # A process runs one task at a time, even if its executor has threads.

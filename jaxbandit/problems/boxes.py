@@ -10,26 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core import checks
+from jaxbandit.core import checks, fields
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.declare import Array, PerOutput, Scalar, Table, check_fields, checked
-from jaxbandit.core.fields import (
-    Check,
-    Place,
-    Words,
-    coordinates,
-    each,
-    each_axis,
-    exactly,
-    finite,
-    finite_numbers,
-    label,
-    nonnegative,
-    numbers,
-    of_class,
-    scalar,
-    vector,
-)
+from jaxbandit.core.fields import Check, Place, Words, each, exactly, finite, finite_numbers
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree, static
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box, Domain
@@ -42,15 +26,15 @@ __all__ = ["BoxProblem", "Certificate", "on_box"]
 
 Walls: TypeAlias = list[tuple[np.ndarray, float]]
 """Rows ``[d]`` and bounds of the edges of a part of the unit cube."""
-PointOfBox: TypeAlias = Annotated[Array, numbers, each_axis]  # [d]
-NumberOrNan: TypeAlias = Annotated[Scalar, numbers, scalar]
+PointOfBox: TypeAlias = Annotated[Array, fields.numbers, fields.each_axis]  # [d]
+NumberOrNan: TypeAlias = Annotated[Scalar, fields.numbers, fields.scalar]
 """Number ``[]``, NaN if it is not known."""
 
 
 def _verify_best(name: str, value: Any, place: Place) -> None:
     best, point = value
     finite(f"{name}[0]", best)
-    finite_numbers(f"{name}[1]", point, place._replace(shape=each_axis))
+    finite_numbers(f"{name}[1]", point, place._replace(shape=fields.each_axis))
 
 
 value_and_point = Check(
@@ -74,7 +58,7 @@ class Certificate:
     # Optima are in different basins if they are more than a twentieth of the box's sides apart.
     basin_distance: ClassVar[float] = 0.05
     value: NumberOrNan
-    point: Annotated[Table, numbers, vector("one coordinate for each axis")]
+    point: Annotated[Table, fields.numbers, fields.vector("one coordinate for each axis")]
     gradient: NumberOrNan = float("nan")
     gap: NumberOrNan = float("nan")
 
@@ -103,7 +87,7 @@ class OnBox(AbstractProblem):
         def best(self) -> Certificate: ...
 
     def validate(self) -> None:
-        of_class(Box)(f"{type(self).__name__}.domain", self.domain)
+        fields.of_class(Box)(f"{type(self).__name__}.domain", self.domain)
         rows = exactly(None, self.domain.size, words="one row per function, one column per candidate")
         finite_numbers(f"{type(self).__name__}.means", self.means, Place(rows))
         super().validate()
@@ -122,7 +106,7 @@ class OnBox(AbstractProblem):
         """
 
     @checked
-    def means_of(self, chosen: Annotated[Table, coordinates]) -> Array:
+    def means_of(self, chosen: Annotated[Table, fields.coordinates]) -> Array:
         """Return the mean values ``[1 + m, ..., T]`` at points ``chosen``.
 
         They are ``[..., T, d]`` in the units of the axes.
@@ -223,11 +207,11 @@ def on_box(
     reward: Annotated[Function, function_of_point],
     constraints: Annotated[Sequence[Function], each(function_of_point)],
     *,
-    noise_variance: Annotated[PerOutput, nonnegative] | None = None,
+    noise_variance: Annotated[PerOutput, fields.nonnegative] | None = None,
     noise: Noise | None = None,
     delay: Delay | None = None,
     best: Annotated[tuple[float, Sequence[float]], value_and_point] | None = None,
-    name: Annotated[str, label] = "user",
+    name: Annotated[str, fields.label] = "user",
 ) -> BoxProblem:
     """Make a problem on a box from functions of ``jax.numpy``.
 

@@ -96,14 +96,6 @@ def search_points(box: Box, others: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([candidates, box.snapped(sobol_points(box.dimension, 4096)), *(other[None] for other in others)])
 
 
-def least_value(wave: Callable[[Array], Array], box: Box, looked_at: Array, values: Array) -> Array:
-    """Return a function's least value, given ``values [L]`` at ``looked_at``."""
-    starts = looked_at[jax.lax.top_k(-values, OptimumSearch.starts)[1]]
-    steps = OptimumSearch.brief + 2 * OptimumSearch.long
-    reached = ascend(lambda points: -wave(box.snapped(points)), starts, steps, first=OptimumSearch.brief, best=OptimumSearch.kept).value
-    return -jnp.max(reached)
-
-
 def solved(functions: Callable[[Array], Array], box: Box, looked_at: Array, table: Array) -> Certificate:
     """Return the best feasible point of functions, ``table`` at the points ``looked_at``.
 
@@ -172,8 +164,15 @@ def instance(
     """Return the problem of drawn functions with ``table [1 + m, L]``."""
     costs = jax.tree.map(lambda part: part[1:], waves)
     shifts = jnp.zeros((len(table) - 1,), table.dtype)
+
+    def least(wave: Waves, values: Array) -> Array:
+        """Return a function's least value, given ``values [L]`` at ``looked_at``."""
+        starts, steps = looked_at[jax.lax.top_k(-values, OptimumSearch.starts)[1]], OptimumSearch.brief + 2 * OptimumSearch.long
+        reached = ascend(lambda points: -wave(box.snapped(points)), starts, steps, first=OptimumSearch.brief, best=OptimumSearch.kept)
+        return -jnp.max(reached.value)
+
     if slack is not None:
-        shifts = slack - jax.vmap(lambda wave, values: least_value(wave, box, looked_at, values))(costs, table[1:])
+        shifts = slack - jax.vmap(least)(costs, table[1:])
 
     def functions(drawn: Array) -> Array:
         return jnp.concatenate([drawn[:1], constrained(drawn[1:], shifts, accepted)])

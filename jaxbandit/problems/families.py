@@ -57,17 +57,6 @@ def square_root(kernel: Kernel, domain: Domain) -> np.ndarray:
     return vectors[:, large] * np.sqrt(values[large])
 
 
-def principal_root(kernel: Kernel, domain: Domain) -> np.ndarray:
-    """Return the principal root ``[M, M]`` of the kernel matrix, in float64.
-
-    For the kernel matrix ``V w V^T`` it is ``V sqrt(w) V^T``. On symmetric domains eigenvalues are equal, and their eigenvectors differ
-    between numbers of BLAS threads; the principal root is unique.
-    """
-    root = square_root(kernel, domain)
-    half = root / np.sqrt(np.linalg.norm(root, axis=0))
-    return half @ half.T
-
-
 def times(table: Table, vector: Array) -> Array:
     """Return ``table [n, p] @ vector [p]`` in the engine's floating type."""
     # Regret is measured against these tables, so they have full precision, without TF32 on accelerators.
@@ -265,7 +254,11 @@ def gp_draws(
             start = np.clip(domain.to_unit(start), 0, 1)
         looked_at = search_points(domain, [] if start is None else [start])
         return BoxDraws(kernel=kernel, looked_at=looked_at, start=None if start is None else len(looked_at) - 1, **shared)
-    family = GpDraws(root=principal_root(kernel, domain), start=None if start is None else domain.nearest(start), **shared)
+    # On symmetric domains eigenvalues are equal, and their eigenvectors differ between numbers of BLAS threads. So instances come from the
+    # principal root V sqrt(w) V^T of the kernel matrix V w V^T, which is unique.
+    root = square_root(kernel, domain)
+    half = root / np.sqrt(np.linalg.norm(root, axis=0))
+    family = GpDraws(root=half @ half.T, start=None if start is None else domain.nearest(start), **shared)
     return remember(family, drawn_from=kernel)
 
 

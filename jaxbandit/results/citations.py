@@ -28,14 +28,13 @@ def entries() -> Mapping[str, str]:
 
 def papers_in_words(papers: Mapping[str, str]) -> str:
     """Return papers in words, ``"Lu, Paulson (2022), *No-regret ...*"``, with their parts."""
-    return "; ".join(", ".join(filter(None, [_authors_and_title(entries()[key]), part])) for key, part in papers.items())
-
-
-def _authors_and_title(entry: str) -> str:
-    fields = dict(re.findall(r"^  (\w+) = {+(.*?)}+,$", entry, re.MULTILINE))
-    families = [author.partition(",")[0] for author in fields["author"].split(" and ")]
-    authors = ", ".join(families) if len(families) < 5 else f"{families[0]} et al."
-    return f"{authors} ({fields['year']}), *{fields['title']}*"
+    words = []
+    for key, part in papers.items():
+        fields = dict(re.findall(r"^  (\w+) = {+(.*?)}+,$", entries()[key], re.MULTILINE))
+        families = [author.partition(",")[0] for author in fields["author"].split(" and ")]
+        authors = ", ".join(families) if len(families) < 5 else f"{families[0]} et al."
+        words.append(f"{authors} ({fields['year']}), *{fields['title']}*{part and ', ' + part}")
+    return "; ".join(words)
 
 
 def cite(used: object) -> str:

@@ -26,17 +26,17 @@ from jaxbandit.study.tuning import tune
 __all__ = ["BatchFailed", "CannotWrite", "CheckpointMismatch", "DirectoryInUse", "ExistingOutput", "HeldDirectory", "Keep", "Model"]
 __all__ += ["Parser", "Plan", "Policy", "Progress", "Reporter", "Run", "Study", "TaskFailed", "WorkerMismatch", "WorkersLost"]
 __all__ += ["Verification", "audit", "bundle", "compile_quickly", "connected", "ended", "flags_in_words", "forget", "from_table"]
+__all__ += ["from_toml", "grid", "hold_directory", "interrupted", "made_before", "make_plan", "own_algorithm", "prepare_directory"]
 __all__ += [
-    "from_toml",
-    "grid",
-    "hold_directory",
-    "interrupted",
-    "made_before",
-    "make_plan",
-    "own_algorithm",
-    "prepare_directory",
     "prepare_file",
+    "read_results",
+    "rerun",
+    "run_study",
+    "spread",
+    "sweeps_without_effect",
+    "to_dataframe",
+    "tune",
+    "use_all_cores",
 ]
-__all__ += ["read_results", "rerun", "run_study", "spread", "sweeps_without_effect", "to_dataframe", "tune", "use_all_cores"]
 __all__ += ["verify", "write_results", "write_whole"]
 __dir__ = __all__.copy

@@ -12,24 +12,11 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core import checks
+from jaxbandit.core import checks, fields
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import ObjectTable, as_given, digest, from_plain, from_value, origin_of, stable, to_fields
 from jaxbandit.core.declare import PerAxis, PerOutput, check_fields, checked
-from jaxbandit.core.fields import (
-    AtLeast,
-    Check,
-    Described,
-    Rounds,
-    Words,
-    between,
-    choice,
-    finite_numbers,
-    of_class,
-    positive_numbers,
-    text,
-    whole,
-)
+from jaxbandit.core.fields import AtLeast, Check, Described, Rounds, Words, between, choice, finite_numbers, of_class, whole
 from jaxbandit.core.pytree import set_field
 from jaxbandit.core.sweep import combinations
 from jaxbandit.delays import Delay, NoDelay
@@ -76,9 +63,9 @@ class Model:
     tolerance: Annotated[float, between(0, 1, open_high=True, host=True)] | None = None
     rank: Annotated[int, whole(1)] | None = None
     precision: Annotated[str, choice(*PRECISIONS)] = "auto"
-    length_scale: Annotated[PerAxis, positive_numbers] | None = None
-    length_scale_range: Annotated[tuple[PerAxis, PerAxis], positive_numbers] | None = None
-    fit_to: Annotated[object, text | of_class(Path, "the path of a CSV file") | finite_numbers] | None = None
+    length_scale: Annotated[PerAxis, fields.positive_numbers] | None = None
+    length_scale_range: Annotated[tuple[PerAxis, PerAxis], fields.positive_numbers] | None = None
+    fit_to: Annotated[object, fields.text | of_class(Path, "the path of a CSV file") | finite_numbers] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "model")

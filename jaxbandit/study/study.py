@@ -15,21 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core import checks
+from jaxbandit.core import checks, codec
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, naming, short
-from jaxbandit.core.codec import (
-    ObjectTable,
-    Plain,
-    as_given,
-    check_table,
-    digest,
-    few_words,
-    from_fields,
-    origin_of,
-    says_all,
-    stable,
-    to_fields,
-)
+from jaxbandit.core.codec import ObjectTable, Plain, as_given, check_table, digest, few_words, from_fields, stable, to_fields
 from jaxbandit.core.declare import Array, Device, FilePath, Key, T, check_fields, checked, parameters
 from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, Rounds, boolean, check_seed, of_class, whole
@@ -126,13 +114,13 @@ def _check_metrics(field: str, names: object) -> None:
 
 def _check_parameters(name: str, values: Any) -> None:
     """Raise ``InvalidArgument`` unless parameters are ``None`` or JSON values."""
+    words = "a table of plain values, as JSON has them"
     if values is not None:
-        of_class(Mapping, "a table of plain values, as JSON has them")("parameters", values)
+        of_class(Mapping, words)("parameters", values)
         try:
             json.dumps(dict(values))
         except (TypeError, ValueError, RecursionError) as error:
-            words = "expected a table of plain values, as JSON has them"
-            raise InvalidArgument(f"parameters: {words}, got {short(values)}: {error}") from error
+            raise InvalidArgument(f"parameters: expected {words}, got {short(values)}: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -327,8 +315,8 @@ def sampled(problem: AbstractProblem, root: Key, trials: Array) -> AbstractProbl
 def _counted_problem(problem: AbstractProblem) -> Plain:
     """Return a problem's name and arguments, or its contents, for the fingerprint."""
     named = named_by_files(problem)
-    table = origin_of(named)
-    if table is not None and says_all(table):
+    table = codec.origin_of(named)
+    if table is not None and codec.says_all(table):
         # The contents stand for a problem with arguments that a table cannot hold.
         with contextlib.suppress(InvalidArgument):
             return [type(problem).__name__, stable(as_given(named))]

@@ -16,6 +16,7 @@ from jaxbandit.core.fields import function, whole
 from jaxbandit.core.sweep import combinations, sweep
 from jaxbandit.results.metrics import Curves, curves, healthy
 from jaxbandit.results.search import Candidate, Tuned
+from jaxbandit.results.summary import MEASURED
 from jaxbandit.study.runs import Run, SweptValues
 from jaxbandit.study.study import Study, in_its_arithmetic
 
@@ -84,6 +85,6 @@ def _check_measure(measure: Measure, trials: tuple[int, int], rounds: int) -> No
     wanted = f"measure: must make a number of each trial, {list(trials)}, of curves {[*trials, rounds]}"
     curve = jnp.zeros((*trials, rounds))
     with checks.blaming(wanted):
-        made = np.asarray(measure(Curves(**{field.name: curve for field in dataclasses.fields(Curves) if field.name != "strong_regret"})))
+        made = np.asarray(measure(Curves(**dict.fromkeys(MEASURED, curve))))
     if made.shape != trials or made.dtype.kind not in "fiu":
         raise checks.InvalidArgument(f"{wanted}, got {made.dtype} {list(made.shape)}")
