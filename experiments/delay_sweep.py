@@ -167,9 +167,8 @@ def excess(dataset: Any, name: str) -> np.ndarray:
 def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
     """Return the slopes ``[trials]`` of lines through the reference.
 
-    They are fitted to ``excess [trials, n]`` at ``means [n + 1]``.
-
-    Trials are independent, the points of a trial are not: so the interval of the slope comes from its spread over trials.
+    They are fitted to ``excess [trials, n]`` at ``means [n + 1]``. Trials are independent, the points of a trial are not: so the interval
+    of the slope comes from its spread over trials.
     """
     beyond = means[1:] - means[0]
     return excess @ beyond / (beyond @ beyond)

@@ -25,10 +25,9 @@ TRIALS = 10
 def measure_accuracy(spec: dict[str, Any]) -> dict[str, Any]:
     """Return errors of mean and deviation, by noise variance.
 
-    They are at every point after ``spec["horizon"]`` rounds.
-
-    Points are chosen as after a while of any algorithm: most of them among the best. ``mean_error`` is in posterior deviations,
-    ``sd_error`` relative; both are the largest over the grid of ``spec["points_per_axis"]`` points on an axis.
+    They are at every point after ``spec["horizon"]`` rounds. Points are chosen as after a while of any algorithm: most of them among the
+    best. ``mean_error`` is in posterior deviations, ``sd_error`` relative; both are the largest over the grid of
+    ``spec["points_per_axis"]`` points on an axis.
     """
     domain = jaxbandit.problems.sine(spec["points_per_axis"]).domain
     points = np.asarray(domain.points, np.float64)

@@ -30,9 +30,8 @@ CANDIDATES = 2000
 def measure_boxes(spec: dict[str, Any]) -> dict[str, Any]:
     """Return microseconds a trial-round of constrained EI, SCBO and BoTorch.
 
-    Constrained EI has fixed kernels and fits, SCBO has fits.
-
-    ``best`` are medians over trials of the best feasible value after as many evaluations as a trial of BoTorch has.
+    Constrained EI has fixed kernels and fits, SCBO has fits. ``best`` are medians over trials of the best feasible value after as many
+    evaluations as a trial of BoTorch has.
     """
     us: dict[str, Any] = {}
     best: dict[str, Any] = {}

@@ -29,10 +29,9 @@ class Nothing:
 def measure_cluster(spec: dict[str, Any]) -> dict[str, Any]:
     """Return times of empty tasks and of a study.
 
-    The study runs by workers and by this process, on a cluster of this machine or another.
-
-    ``spec`` holds ``tasks``, ``points_per_axis``, ``trials``, ``horizon``, ``repeats`` and ``dask``, the cluster. Times of the study are
-    whole runs whose programs are compiled, planning and gathering included, the best of the repeats.
+    The study runs by workers and by this process, on a cluster of this machine or another. ``spec`` holds ``tasks``, ``points_per_axis``,
+    ``trials``, ``horizon``, ``repeats`` and ``dask``, the cluster. Times of the study are whole runs whose programs are compiled, planning
+    and gathering included, the best of the repeats.
     """
     use_all_cores()
     study = one_value(spec, spec["trials"])

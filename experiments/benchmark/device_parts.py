@@ -73,10 +73,8 @@ def _copied(sizes: dict[str, Any]) -> float:
 def choices(sizes: dict[str, Any]) -> Figures:
     """Give the quality of choices under a dense float64 reference.
 
-    It is how far scores are below the best, and how many choices equal those of a CPU.
-
-    The largest gap over all rounds of RPOL-UCB, in posterior deviations of the prior; by XLA in two forms, and by a kernel for all rounds.
-    A first round in which scores tie may differ.
+    It is how far scores are below the best, and how many choices equal those of a CPU. The largest gap over all rounds of RPOL-UCB, in
+    posterior deviations of the prior; by XLA in two forms, and by a kernel for all rounds. A first round in which scores tie may differ.
     """
     problem, horizon = _problem(sizes), sizes["choice_rounds"]
     cpu = jax.devices("cpu")[:1]
@@ -137,9 +135,7 @@ def late(sizes: dict[str, Any]) -> Figures:
 def fused_rounds(sizes: dict[str, Any]) -> Figures:
     """Give the times of kernels for all rounds and of XLA.
 
-    With them comes the number of equal choices.
-
-    What a compiler refuses says why. On a CPU kernels are interpreted.
+    With them comes the number of equal choices. What a compiler refuses says why. On a CPU kernels are interpreted.
     """
     problem = _problem(sizes)
     # A kernel may be slow, so it plays fewer rounds.

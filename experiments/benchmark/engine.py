@@ -35,10 +35,9 @@ ROWS_TRIALS = 10
 def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
     """Return times of every form and of the bare GEMM.
 
-    They are at each number of trials, with compile times and peak memory.
-
-    ``spec`` holds ``points_per_axis``, ``counts`` (numbers of trials, the last the largest), ``horizon``, ``short_horizon`` and
-    ``repeats``. Times are the best of the repeats, in microseconds per trial-round.
+    They are at each number of trials, with compile times and peak memory. ``spec`` holds ``points_per_axis``, ``counts`` (numbers of
+    trials, the last the largest), ``horizon``, ``short_horizon`` and ``repeats``. Times are the best of the repeats, in microseconds per
+    trial-round.
     """
     problem, horizon, most = jaxbandit.problems.sine(spec["points_per_axis"]), spec["horizon"], spec["counts"][-1]
     models = {form: _model(problem, form, horizon) for form in FORMS}
@@ -154,9 +153,7 @@ def _gemm(model: Any, trials: int, horizon: int) -> Callable[[], Any]:
 def interleaved(runs: Mapping[str, Callable[[], Any]], repeats: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return each run's best time, and its first, in seconds.
 
-    The best time is of the calls after the first.
-
-    The runs take turns, so that a change in the machine's speed meets all of them.
+    The best time is of the calls after the first. The runs take turns, so that a change in the machine's speed meets all of them.
     """
     first = {name: _seconds(run) for name, run in runs.items()}
     best = dict.fromkeys(runs, float("inf"))

@@ -102,10 +102,8 @@ def device_figures(devices: dict[str, Any] | None) -> dict[str, Any]:
 def peer_figures(name: str, peer: dict[str, Any], own: dict[str, dict[str, float]]) -> dict[str, Any]:
     """Return a peer's times and its ratios to the engine.
 
-    Each key has the number of rounds.
-
-    ``over_feature`` is to the feature form in the faster of its two versions, as users get it; ``over_dense`` and ``over_product`` are
-    to each version.
+    Each key has the number of rounds. ``over_feature`` is to the feature form in the faster of its two versions, as users get it;
+    ``over_dense`` and ``over_product`` are to each version.
     """
     figures: dict[str, Any] = {}
     for mark, us in peer.get("us", {}).items():
@@ -119,9 +117,8 @@ def peer_figures(name: str, peer: dict[str, Any], own: dict[str, dict[str, float
 def _two_devices(settings: dict[str, Any], engine: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Return the best times of the feature forms.
 
-    They are on one core with one device, and on two cores with a device each.
-
-    Where they take one turn only, those on one core are the ``engine``'s.
+    They are on one core with one device, and on two cores with a device each. Where they take one turn only, those on one core are the
+    ``engine``'s.
     """
     turns, most = settings["turns"], str(settings["counts"][-1])
     own = {form: engine["us"][form][most] for form in ("features", "product")}

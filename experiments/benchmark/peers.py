@@ -26,10 +26,8 @@ Posterior = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.
 def measure_peer(spec: dict[str, Any]) -> dict[str, Any]:
     """Return the mean microseconds per round of one trial.
 
-    They are up to each of ``spec["marks"]``, the best of ``spec["plays"]``.
-
-    The algorithm does not know its horizon, so the first 200 rounds of a run of 500 are a run of 200. A library that is not
-    installed gives ``{"missing": its name}``.
+    They are up to each of ``spec["marks"]``, the best of ``spec["plays"]``. The algorithm does not know its horizon, so the first 200
+    rounds of a run of 500 are a run of 200. A library that is not installed gives ``{"missing": its name}``.
     """
     build, package = PEERS[spec["peer"]]
     axis = np.linspace(0.0, 6.0, spec["points_per_axis"])

@@ -109,9 +109,7 @@ def _us(study: Study, memory: str) -> float:
 def _overhead(study: Study, out: Path, repeats: int) -> dict[str, Any]:
     """Return the seconds of a study with and without parts.
 
-    By default it has progress and checkpoints. The other runs in one piece.
-
-    The first run of each compiles and is not timed.
+    By default it has progress and checkpoints. The other runs in one piece. The first run of each compiles and is not timed.
     """
     plan = make_plan(study)
     best = {"whole_s": np.inf, "kept_s": np.inf}

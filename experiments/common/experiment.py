@@ -112,9 +112,8 @@ class Experiment:
 def find_experiments() -> dict[str, Experiment]:
     """Return all experiments by name, in the order of ``position``.
 
-    Experiments of equal position are in the order of their names.
-
-    Modules are imported here, which can start a JAX device, so call :func:`jaxbandit.study.use_all_cores` before.
+    Experiments of equal position are in the order of their names. Modules are imported here, which can start a JAX device, so call
+    :func:`jaxbandit.study.use_all_cores` before.
     """
     found = [module.EXPERIMENT for module in map(importlib.import_module, module_names()) if "EXPERIMENT" in vars(module)]
     return {experiment.name: experiment for experiment in sorted(found, key=lambda experiment: (experiment.position, experiment.name))}

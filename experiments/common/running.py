@@ -64,12 +64,10 @@ def run_experiment(
 ) -> None:
     """Run an experiment, write its files to ``out``, and print its table.
 
-    The files are ``results.nc``, ``summary.csv``, ``figure.png`` and further ones.
-
-    The ``figure`` is of that format and style; in the style of papers its headline is printed as a caption.
-    Workers of the executor, if one is given, play the study; an experiment that is no study plays by itself. Algorithms of a user's
-    ``own``, ``"mine.py:FixedPenalty"`` each, are played, too.
-    Where ``out`` holds the results of the same options, nothing is run unless ``force`` is on.
+    The files are ``results.nc``, ``summary.csv``, ``figure.png`` and further ones. The ``figure`` is of that format and style; in the style
+    of papers its headline is printed as a caption. Workers of the executor, if one is given, play the study; an experiment that is no study
+    plays by itself. Algorithms of a user's ``own``, ``"mine.py:FixedPenalty"`` each, are played, too. Where ``out`` holds the results of
+    the same options, nothing is run unless ``force`` is on.
 
     Raises:
       InvalidArgument: when ``out`` holds other files and neither ``force`` nor ``resume`` is on, or nothing that can be resumed, or when a

@@ -184,9 +184,7 @@ def play(options: Options, directory: Path) -> xr.Dataset:
 def ranks(dataset: Any) -> np.ndarray:
     """Return ranks ``[pair, candidate, trial]`` of each trial's values.
 
-    Rank 1 is the best. Values are in steps of ``ALIKE``, and equal values share a rank.
-
-    A trial without a feasible point is the last.
+    Rank 1 is the best. Values are in steps of ``ALIKE``, and equal values share a rank. A trial without a feasible point is the last.
     """
     return np.asarray(rankdata(-np.round(np.nan_to_num(dataset["best"].values, nan=-np.inf) / ALIKE), axis=1))
 

@@ -60,9 +60,8 @@ def by_optuna(kind: str) -> Player:
 def by_botorch(function: Function, evaluate: Callable[[np.ndarray], np.ndarray], evaluations: int, seed: int) -> np.ndarray:
     """Play BoTorch's ``SingleTaskGP`` with log-EI.
 
-    With noise it is ``qLogNoisyExpectedImprovement``. ``2 (d + 1)`` Sobol points come first.
-
-    It recommends the point of the best posterior mean among those evaluated.
+    With noise it is ``qLogNoisyExpectedImprovement``. ``2 (d + 1)`` Sobol points come first. It recommends the point of the best posterior
+    mean among those evaluated.
     """
     import torch
     from botorch.acquisition import LogExpectedImprovement

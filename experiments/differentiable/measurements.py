@@ -63,9 +63,8 @@ def jump(problem: Any, model: Any, horizon: int, trials: int, key: Any) -> dict[
 def errors_of_gradients(problem: Any, setting: Setting, horizon: int, batches: int, key: Any) -> dict[str, Any]:
     """Return the relative error of gradients, by method.
 
-    They are of four hyper-parameters, against the number of trials.
-
-    Each method's errors are about its own mean over all batches of 64 trials, for each smooths the loss in its own way.
+    They are of four hyper-parameters, against the number of trials. Each method's errors are about its own mean over all batches of 64
+    trials, for each smooths the loss in its own way.
     """
     start, build = setting
     loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS, step=STEP)
@@ -129,10 +128,8 @@ def random_search(loss: SmoothedLoss, setting: Setting, trials: int, each: int, 
 def failing_descent(points_per_axis: int, horizon: int, steps: int, validate: int, held_out: int, key: Any) -> dict[str, Any]:
     """Return the end of a rash descent, and its validation.
 
-    It has seven hyper-parameters and more rounds. Screening is measured, too.
-
-    Few trials get stuck in the trap of this problem, for hundreds of rounds, and few gradients see them: steps that are large for their
-    trials lead there.
+    It has seven hyper-parameters and more rounds. Screening is measured, too. Few trials get stuck in the trap of this problem, for
+    hundreds of rounds, and few gradients see them: steps that are large for their trials lead there.
     """
     problem, model = sine(points_per_axis, horizon)
     start, build = seven(model)

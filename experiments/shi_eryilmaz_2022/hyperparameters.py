@@ -110,9 +110,8 @@ ALGORITHMS: dict[str, jb.Algorithm] = {
 def played(tuner: Tuner, tickets: int, seed: int) -> Iterator[Trained]:
     """Yield every training's result in the order of their ends.
 
-    ``WORKERS`` trainings run at a time.
-
-    The first ones are a design, after whose end all workers are free. A training takes as long as its work.
+    ``WORKERS`` trainings run at a time. The first ones are a design, after whose end all workers are free. A training takes as long as its
+    work.
     """
     running: list[tuple[float, int, Any, Trained]] = []
     now, asked = 0.0, 0
@@ -148,9 +147,8 @@ def labels() -> list[str]:
 def play(options: Options, directory: Path) -> xr.Dataset:
     """Tune in all trials by each tuner.
 
-    Return the result of every training, in the order of their ends.
-
-    Sessions that an earlier run has left in the directory, which is then to be replaced, are removed.
+    Return the result of every training, in the order of their ends. Sessions that an earlier run has left in the directory, which is then
+    to be replaced, are removed.
     """
     shutil.rmtree(directory / "sessions", ignore_errors=True)
     names, shape = labels(), (len(labels()), options.trials, FIRST + options.horizon)

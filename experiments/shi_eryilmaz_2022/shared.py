@@ -56,9 +56,8 @@ def restarts(options: Options) -> bool:
 def with_baselines(study: Study, admmbo: jb.Admmbo = ADMMBO, *, suffix: str = "", problem: Any = None) -> Study:
     """Return the study with ADMMBO and bandit OCO added.
 
-    They are on the first run's problem unless another one is given.
-
-    OCO has the best step of a grid, by regret and violation on trials of their own.
+    They are on the first run's problem unless another one is given. OCO has the best step of a grid, by regret and violation on trials of
+    their own.
     """
     like = study.runs[0]
     problem = like.problem if problem is None else problem
@@ -129,9 +128,7 @@ def violation_notes(dataset: Any) -> list[str]:
 def boxes(dataset: Any, *, title: str, panels: Sequence[tuple[str, str]]) -> Any:
     """Draw box plots over trials every 20 rounds, then all means.
 
-    There is a row for each algorithm and a panel for each measure, as in the paper's appendix.
-
-    Box plots of a measure have one scale.
+    There is a row for each algorithm and a panel for each measure, as in the paper's appendix. Box plots of a measure have one scale.
 
     The boxes of an algorithm that stops by itself end where its last trial has, with one every 5 rounds.
     """

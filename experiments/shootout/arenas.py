@@ -96,9 +96,8 @@ class Arena:
     def model(self, horizon: int) -> jb.Surrogate:
         """Return a model with one factor and joint draws.
 
-        Some algorithms need one factor for all outputs, and others need joint draws.
-
-        Features of zeros, which change nothing, fill its rank up to a power of two: equal shapes are one compiled program.
+        Some algorithms need one factor for all outputs, and others need joint draws. Features of zeros, which change nothing, fill its rank
+        up to a power of two: equal shapes are one compiled program.
         """
         surrogate = jb.surrogate(
             self.problem.domain,

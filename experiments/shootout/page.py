@@ -53,9 +53,8 @@ def heat_maps(
 ) -> Figure:
     """Return a figure with a panel for each heading and table.
 
-    Tables are ``[rows, columns]``, coloured by rank within the column. Blue is least.
-
-    Cells that are NaN, pairs that were not run, stay empty.
+    Tables are ``[rows, columns]``, coloured by rank within the column. Blue is least. Cells that are NaN, pairs that were not run, stay
+    empty.
     """
     down = -(-len(panels) // across)
     size = (1.2 + 0.46 * len(columns), 1.35 + 0.21 * len(rows))

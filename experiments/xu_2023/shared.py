@@ -55,9 +55,8 @@ def is_code(options: Options) -> bool:
 def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> list[tuple[str, Any]]:
     """Return CONFIG, the paper's baselines and others, of width 3.
 
-    Under ``code`` they include the scripts' SafeOpt and penalties.
-
-    ``seeds`` are SafeOpt's; ``draws`` says whether the surrogate has the joint draws that Thompson sampling needs.
+    Under ``code`` they include the scripts' SafeOpt and penalties. ``seeds`` are SafeOpt's; ``draws`` says whether the surrogate has the
+    joint draws that Thompson sampling needs.
     """
     code = is_code(options)
     cautious: dict[str, Any] = {"estimator": Bounds(reward_width=2.0, cost_width=2.0), "threshold": 0.1} if code else {}
@@ -91,9 +90,8 @@ def add_algorithms(parser: argparse.ArgumentParser) -> None:
 def fitted_kernel(problem: Any, output: int, seed: int, length_scale: Any, draws: tuple[int, ...] = ()) -> Kernel:
     """Return a squared exponential by maximum likelihood.
 
-    The search begins at a length-scale, on noisy values at random points.
-
-    The points are the same for all problems; ``draws`` is the shape of other noise that is drawn beside that of the output.
+    The search begins at a length-scale, on noisy values at random points. The points are the same for all problems; ``draws`` is the shape
+    of other noise that is drawn beside that of the output.
     """
     random = np.random.default_rng(seed)
     chosen = random.choice(problem.domain.size, min(SAMPLE, problem.domain.size), replace=False)

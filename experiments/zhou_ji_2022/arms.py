@@ -26,9 +26,7 @@ Load = Callable[..., ArmsData]
 def build(name: str, load: Load, width: float, options: Options) -> Study:
     """Return the study of the three algorithms on a data set's arms.
 
-    ``width`` is the recommended one.
-
-    Readings are divided by ``B``: the same problem, in numbers that single precision likes.
+    ``width`` is the recommended one. Readings are divided by ``B``: the same problem, in numbers that single precision likes.
     """
     path = options.extra.get("data")
     bound = load(path).bound

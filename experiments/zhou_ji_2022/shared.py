@@ -78,9 +78,8 @@ def clip_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) ->
 def typical_safe_point(instance: Any) -> Any:
     """Return a feasible point ``[]`` with the median constraint value.
 
-    It is the safest point if none is feasible.
-
-    An algorithm with a safe set must be told a safe point. With ``g = -f + h`` the safest is the best: told that, it is done.
+    It is the safest point if none is feasible. An algorithm with a safe set must be told a safe point. With ``g = -f + h`` the safest is
+    the best: told that, it is done.
     """
     cost = jnp.max(jnp.asarray(instance.means)[1:], axis=0)
     order = jnp.argsort(cost)

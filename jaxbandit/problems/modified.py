@@ -150,10 +150,8 @@ def with_failures(
 ) -> Any:
     """Return a problem whose runs fail in a region.
 
-    A failed run gives no values.
-
-    A further constraint is 1 where runs fail and -1 elsewhere, and it is observed without noise in every run. The reward and the other
-    constraints of a failed run are never observed. Failed runs of an initial design only show that they failed.
+    A failed run gives no values. A further constraint is 1 where runs fail and -1 elsewhere, and it is observed without noise in every run.
+    The reward and the other constraints of a failed run are never observed. Failed runs of an initial design only show that they failed.
 
     Sessions model such a constraint with prior mean -1 and noise variance 0.01, such as
     ``problem.model(kernel, prior_mean=[0, 0, -1], noise_variance=[0.05, 0.05, 0.01])`` for a problem with another constraint.
