@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ from scipy.stats import rankdata
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options
 from experiments.defaults.kept import Kept
-from experiments.shootout.page import markdown_table
+from experiments.shootout.page import page_of
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Box
 from jaxbandit.problems import Family, Gaussian, Noise
@@ -136,19 +135,16 @@ def played(setting: Setting, noise: float, candidate: str, options: Options) -> 
     family, begun = setting.family(noise), time.process_time()
     first = min(2 * (family.domain.dimension + 1), budget_of(setting, options) - 1)
     model = jb.surrogate(family.domain, jb.kernels.Matern52(length_scale=0.5), noise_variance=1e-4, outputs=family.outputs)
-    with warnings.catch_warnings():
-        # It is meant that learners are not told the noise.
-        warnings.filterwarnings("ignore", message="noise_variance: the model's is")
-        run = jb.simulate(
-            family,
-            CANDIDATES[candidate],
-            model,
-            horizon=budget_of(setting, options) - first,
-            trials=options.trials,
-            key=jax.random.key(options.seed),
-            initial=jb.InitialDesign(random=first, counted=True),
-            record="indices",
-        )
+    run = jb.simulate(
+        family,
+        CANDIDATES[candidate],
+        model,
+        horizon=budget_of(setting, options) - first,
+        trials=options.trials,
+        key=jax.random.key(options.seed),
+        initial=jb.InitialDesign(random=first, counted=True),
+        record="indices",
+    )
     best = np.asarray(run.to_xarray()["best_feasible_value"].isel(algorithm=0, round=-1).values, np.float64)
     return {"best": [float(value) if np.isfinite(value) else None for value in best], "cpu": time.process_time() - begun}
 
@@ -242,8 +238,7 @@ def draw(dataset: Any) -> Any:
 
 def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable[[Path], object]]:
     """Return the function that writes the table as Markdown, with the notes."""
-    lines = [markdown_table([list(rows[0]), *(list(row.values()) for row in rows)]), "", *(f"- {note}" for note in notes(dataset))]
-    return {"default.md": lambda path: path.write_text("\n".join(lines) + "\n", encoding="utf-8")}
+    return {"default.md": page_of(rows, notes(dataset))}
 
 
 NAMES = {"candidates": tuple(CANDIDATES), "settings": tuple(SETTINGS), "noises": tuple(NOISES)}

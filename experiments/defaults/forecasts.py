@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import itertools
 import time
-import warnings
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -75,14 +74,15 @@ def told(axes: Any, at: Any, limit: float, noise: float, rng: np.random.Generato
     return session
 
 
-def functions(dimension: int, lengths: tuple[float, float], seed: int) -> tuple[Any, np.random.Generator]:
-    """Return an objective and a constraint ``[2, n]``, and their generator.
-
-    They are functions of points ``[n, d]``.
-    """
+def functions(dimension: int, lengths: tuple[float, float], seed: int) -> tuple[Any, Any, np.random.Generator]:
+    """Return functions ``[2, n]`` of points ``[n, d]`` and of one, and their generator."""
     rng, kernel = np.random.default_rng(seed), KERNELS[seed % len(KERNELS)]
     both = [drawn(rng, *kernel, dimension, lengths) for _ in "fc"]
-    return (lambda points: np.stack([one(points) for one in both])), rng
+
+    def values(points: np.ndarray) -> np.ndarray:
+        return np.stack([one(points) for one in both])
+
+    return values, lambda point: values(np.asarray([list(point.values())]))[:, 0], rng
 
 
 def axes_of(space: str) -> Any:
@@ -93,11 +93,7 @@ def axes_of(space: str) -> Any:
 
 def bands_of(space: str, evaluations: int, seed: int) -> dict[str, Any]:
     """Return the places of true values in the forecast's distributions."""
-    values, rng = functions(SPACES[space], (0.15, 0.4), seed)
-
-    def at(point: Any) -> np.ndarray:
-        return np.asarray(values(np.asarray([list(point.values())]))[:, 0])
-
+    values, at, rng = functions(SPACES[space], (0.15, 0.4), seed)
     with told(axes_of(space), at, LIMIT, NOISE, rng, seed) as session:
         found = forecast(session, evaluations, [session.specification.algorithm], trials=FUTURES, key=seed)
         for _ in range(evaluations):
@@ -114,11 +110,7 @@ def bands_of(space: str, evaluations: int, seed: int) -> dict[str, Any]:
 def choice_of(space: str, family: str, evaluations: int, seed: int) -> dict[str, Any]:
     """Return the recommended algorithm, and the loss of every algorithm."""
     lengths, noise, limit = FAMILIES[family]
-    values, rng = functions(SPACES[space], lengths, seed)
-
-    def at(point: Any) -> np.ndarray:
-        return np.asarray(values(np.asarray([list(point.values())]))[:, 0])
-
+    values, at, rng = functions(SPACES[space], lengths, seed)
     goals: dict[str, Any] = {"objective": "maximise f", "constraints": [f"c <= {limit}"]}
     with told(axes_of(space), at, limit, noise, rng, seed) as session:
         said, _ = forecast(session, evaluations, ALGORITHMS, trials=FUTURES_OF_CHOICES, key=seed).recommended
@@ -147,9 +139,9 @@ def place(drawn: np.ndarray, true: float) -> list[float]:
 
 def seconds(seed: int) -> dict[str, Any]:
     """Return the CPU time of a forecast that was compiled before."""
-    values, rng = functions(2, (0.15, 0.4), seed)
+    _, at, rng = functions(2, (0.15, 0.4), seed)
     axes = [Axis.between(name, 0, 1, 50) for name in "xy"]
-    with told(axes, lambda point: values(np.asarray([list(point.values())]))[:, 0], LIMIT, NOISE, rng, seed) as session:
+    with told(axes, at, LIMIT, NOISE, rng, seed) as session:
         for _ in range(2):
             begun = time.process_time()
             forecast(session, 30, ALGORITHMS, trials=1000)
@@ -160,30 +152,27 @@ def play(options: Options, directory: Path) -> xr.Dataset:
     """Forecast and play all truths that the file of runs lacks."""
     parts, spaces, kept = options.extra["parts"], options.extra["spaces"], Kept(options.extra["runs"])
     seeds, count, found = range(options.seed, options.seed + options.trials), options.horizon, xr.Dataset()
-    with warnings.catch_warnings():
-        # Fits warn of hyper-parameters that few values do not determine.
-        warnings.simplefilter("ignore")
-        if "bands" in parts:
-            runs = [[kept.outcome(("bands", one, count, seed), partial(bands_of, one, count, seed)) for seed in seeds] for one in spaces]
-            places = [[[run[name] for name in QUANTITIES] for run in row] for row in runs]
-            coords = {"space": list(spaces), "quantity": list(QUANTITIES)}
-            found = found.assign_coords(coords).assign(place=(("space", "seed", "quantity", "end"), places))
-        if "choices" in parts:
-            names = [*ALGORITHMS]
+    if "bands" in parts:
+        runs = [[kept.outcome(("bands", one, count, seed), partial(bands_of, one, count, seed)) for seed in seeds] for one in spaces]
+        places = [[[run[name] for name in QUANTITIES] for run in row] for row in runs]
+        coords = {"space": list(spaces), "quantity": list(QUANTITIES)}
+        found = found.assign_coords(coords).assign(place=(("space", "seed", "quantity", "end"), places))
+    if "choices" in parts:
+        names = [*ALGORITHMS]
 
-            def choices(space: str, family: str) -> list[dict[str, Any]]:
-                of = "choices", space, family, count
-                return [kept.outcome((*of, seed), partial(choice_of, space, family, count, seed)) for seed in seeds]
+        def choices(space: str, family: str) -> list[dict[str, Any]]:
+            of = "choices", space, family, count
+            return [kept.outcome((*of, seed), partial(choice_of, space, family, count, seed)) for seed in seeds]
 
-            chosen = [[choices(space, family) for family in FAMILIES] for space in spaces]
-            said = [[[names.index(run["said"]) for run in row] for row in each] for each in chosen]
-            losses = [[[run["losses"] for run in row] for row in each] for each in chosen]
-            coords = {"space": list(spaces), "family": list(FAMILIES), "algorithm": names}
-            found = found.assign_coords(coords).assign(
-                said=(("space", "family", "seed"), said), loss=(("space", "family", "seed", "algorithm"), losses)
-            )
-        if "time" in parts:
-            found = found.assign(seconds=kept.outcome(("time", options.seed), partial(seconds, options.seed))["seconds"])
+        chosen = [[choices(space, family) for family in FAMILIES] for space in spaces]
+        said = [[[names.index(run["said"]) for run in row] for row in each] for each in chosen]
+        losses = [[[run["losses"] for run in row] for row in each] for each in chosen]
+        coords = {"space": list(spaces), "family": list(FAMILIES), "algorithm": names}
+        found = found.assign_coords(coords).assign(
+            said=(("space", "family", "seed"), said), loss=(("space", "family", "seed", "algorithm"), losses)
+        )
+    if "time" in parts:
+        found = found.assign(seconds=kept.outcome(("time", options.seed), partial(seconds, options.seed))["seconds"])
     return found
 
 

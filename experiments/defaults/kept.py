@@ -6,6 +6,7 @@ Each is written as soon as it has ended, so that a later command plays only the 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,10 @@ class Kept:
     def outcome(self, of: tuple[Any, ...], play: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return a kept outcome, or play the run and keep it."""
         if of not in self._found:
-            self._found[of] = play()
+            with warnings.catch_warnings():
+                # Fits warn of hyper-parameters that few values do not determine, and libraries of fits that they try again.
+                warnings.simplefilter("ignore")
+                self._found[of] = play()
             progress(f"{', '.join(map(str, of))}: {', '.join(f'{name} {value}' for name, value in self._found[of].items())}"[:200])
             if self._file is not None:
                 with self._file.open("a", encoding="utf-8") as file:

@@ -35,7 +35,7 @@ from experiments.common.experiment import Experiment, Options
 from experiments.defaults.functions import LISTS, Function
 from experiments.defaults.kept import Kept
 from experiments.defaults.players import PLAYERS, check_installed
-from experiments.shootout.page import markdown_table
+from experiments.shootout.page import page_of
 from jaxbandit import checks
 from jaxbandit.report.plots import COLOURS, figure_of, legend_below
 
@@ -72,10 +72,7 @@ def played(function: Function, player: str, evaluations: int, seed: int) -> dict
 
     begun = time.process_time()
     try:
-        with warnings.catch_warnings():
-            # Libraries warn of fits that they try again.
-            warnings.simplefilter("ignore")
-            recommended = PLAYERS[player][0](function, evaluate, evaluations, seed)
+        recommended = PLAYERS[player][0](function, evaluate, evaluations, seed)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {str(error)[:200]}"}
     seconds, values = time.process_time() - begun, np.stack(true)
@@ -204,8 +201,7 @@ def draw(dataset: Any) -> Any:
 
 def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable[[Path], object]]:
     """Return the function that writes the table as Markdown, with the notes."""
-    lines = [markdown_table([list(rows[0]), *(list(row.values()) for row in rows)]), "", *(f"- {note}" for note in notes(dataset))]
-    return {"rivals.md": lambda path: path.write_text("\n".join(lines) + "\n", encoding="utf-8")}
+    return {"rivals.md": page_of(rows, notes(dataset))}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

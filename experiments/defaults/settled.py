@@ -13,7 +13,6 @@ Measured 2026-11-28 by ``python -m experiments settled --spaces grid --trials 30
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -87,9 +86,7 @@ def played(space: str, evaluations: int, seed: int) -> dict[str, Any]:
         place = np.asarray([[point["x"], point["y"]]])
         return float(objective(place)[0]), float(constraint(place)[0])
 
-    with warnings.catch_warnings(), Session.create(None, axes, key=seed, objective="maximise f", constraints=[f"c <= {LIMIT}"]) as session:
-        # Fits warn of hyper-parameters that few values do not determine.
-        warnings.simplefilter("ignore")
+    with Session.create(None, axes, key=seed, objective="maximise f", constraints=[f"c <= {LIMIT}"]) as session:
         for count in range(1, evaluations + 1):
             ticket = session.ask()
             noisy = (value + NOISE * rng.standard_normal() for value in at(ticket.point))

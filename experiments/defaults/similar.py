@@ -14,7 +14,6 @@ a gap is infinite. Measured 2026-11-28 by ``python -m experiments similar``; the
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,10 +68,7 @@ def play(options: Options, directory: Path) -> xr.Dataset:
     def gaps(name: str, player: str, seed: int) -> Any:
         return kept.outcome((name, player, count, seed), partial(played, functions[name], player, count, seed))["gaps"]
 
-    with warnings.catch_warnings():
-        # Fits warn of hyper-parameters that few values do not determine.
-        warnings.simplefilter("ignore")
-        found = [[[gaps(name, player, seed) for seed in seeds] for player in players] for name in chosen]
+    found = [[[gaps(name, player, seed) for seed in seeds] for player in players] for name in chosen]
     coords = {"function": list(chosen), "player": list(players), "seed": list(seeds), "evaluation": np.arange(1, count + 1)}
     return xr.Dataset({"gap": (tuple(coords), np.asarray(found))}, coords=coords)
 

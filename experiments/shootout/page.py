@@ -6,7 +6,8 @@ They are heat maps and Markdown.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -46,6 +47,12 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     head, *body = lines
     rule = ["---", *["---:"] * (len(head) - 1)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *body))
+
+
+def page_of(rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> Callable[[Path], object]:
+    """Return the function that writes a table as Markdown, with notes."""
+    lines = [markdown_table([list(rows[0]), *(list(row.values()) for row in rows)]), "", *(f"- {note}" for note in notes)]
+    return lambda path: path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def heat_maps(
