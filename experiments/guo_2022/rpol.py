@@ -25,6 +25,7 @@ V = G sqrt(T) / rho. ``paper`` takes lambda = 1 + 2/T and the improved GP-UCB wi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jaxbandit as jb
@@ -38,20 +39,27 @@ NOISE_VARIANCE = 0.05
 LENGTH_SCALE = 1.0
 
 
-def build(options: Options) -> Study:
-    """Return the study of the three algorithms on ``sine``, with one surrogate."""
-    problem = jb.problems.sine(options.points_per_axis, noise_variance=NOISE_VARIANCE)
-    kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
-    literal = options.parameters != "recommended"
+def learner_of(
+    problem: jb.problems.Problem, options: Options, norms: tuple[float, float] = (1.0, 1.0)
+) -> tuple[jb.Surrogate, Callable[[float], Bounds]]:
+    """Return the surrogate of all algorithms, and their bounds by the union."""
+    kernel, literal = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE), options.parameters != "recommended"
     lam = 1 + 2 / options.horizon if literal else NOISE_VARIANCE
-    model = jb.surrogate(problem.domain, kernel, noise_variance=lam, horizon=options.horizon)
 
     def bounds(union: float) -> Bounds:
         if not literal:
             return Bounds(reward_width=3.0, cost_width=3.0)
-        width = ImprovedGPUCB(norm_bound=1.0, noise_scale=math.sqrt(NOISE_VARIANCE), delta=0.1, union=union)
-        return Bounds(reward_width=width, cost_width=width)
+        scale = math.sqrt(NOISE_VARIANCE)
+        reward, cost = (ImprovedGPUCB(norm_bound=norm, noise_scale=scale, delta=0.1, union=union) for norm in norms)
+        return Bounds(reward_width=reward, cost_width=cost)
 
+    return jb.surrogate(problem.domain, kernel, noise_variance=lam, horizon=options.horizon), bounds
+
+
+def build(options: Options) -> Study:
+    """Return the study of the three algorithms on ``sine``, with one surrogate."""
+    problem = jb.problems.sine(options.points_per_axis, noise_variance=NOISE_VARIANCE)
+    model, bounds = learner_of(problem, options)
     algorithms = (
         ("RPOL-UCB", "rpol", jb.Rpol(estimator=bounds(2.0))),
         ("CBO-UCB", "cbo_ucb", jb.Cbo(estimator=bounds(2.0), reward_clip=7.0, cost_clip=2.0, dual_cap=10.0)),

@@ -38,7 +38,7 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, no_code_note, study
-from experiments.guo_2022.rpol import LENGTH_SCALE, NOISE_VARIANCE
+from experiments.guo_2022.rpol import NOISE_VARIANCE, learner_of
 from jaxbandit.feedback import Censor
 from jaxbandit.report import plots
 from jaxbandit.report.statistics import half_width, paired_final_values
@@ -54,24 +54,14 @@ NORMS = (16.0, 4.9)
 def build(options: Options) -> Study:
     """Return the study of the four algorithms on ``sine_delayed``, with one surrogate."""
     problem = jb.problems.sine_delayed(options.points_per_axis, noise_variance=NOISE_VARIANCE)
-    kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
-    literal = options.parameters != "recommended"
-    lam = 1 + 2 / options.horizon if literal else NOISE_VARIANCE
-    model = jb.surrogate(problem.domain, kernel, noise_variance=lam, horizon=options.horizon)
-    scale = math.sqrt(NOISE_VARIANCE)
-
-    def bounds(union: float) -> Bounds:
-        if not literal:
-            return Bounds(reward_width=3.0, cost_width=3.0)
-        reward, cost = (ImprovedGPUCB(norm_bound=norm, noise_scale=scale, delta=0.1, union=union) for norm in NORMS)
-        return Bounds(reward_width=reward, cost_width=cost)
+    (model, bounds), scale = learner_of(problem, options, NORMS), math.sqrt(NOISE_VARIANCE)
 
     def censored(norm: float) -> Censored:
         """Return the width ``v_t`` of sec. 5.
 
         Its ``B_r`` is ``B_f + R sqrt(2 ln T)``.
         """
-        if not literal:
+        if options.parameters == "recommended":
             return Censored(base=3.0, feedback_bound=1.0, scale=0.01)
         bound = norm + scale * math.sqrt(2 * math.log(options.horizon))
         base = ImprovedGPUCB(norm_bound=norm, noise_scale=scale + bound, delta=0.1, union=4.0)
