@@ -75,7 +75,7 @@ def told(axes: Any, at: Any, limit: float, noise: float, rng: np.random.Generato
 
 
 def functions(dimension: int, lengths: tuple[float, float], seed: int) -> tuple[Any, Any, np.random.Generator]:
-    """Return functions ``[2, n]`` of points ``[n, d]`` and of one, and their generator."""
+    """Return functions of points ``[n, d]`` and of one, and a generator."""
     rng, kernel = np.random.default_rng(seed), KERNELS[seed % len(KERNELS)]
     both = [drawn(rng, *kernel, dimension, lengths) for _ in "fc"]
 
