@@ -55,18 +55,15 @@ def page_of(rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> Callable
     return lambda path: path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def heat_maps(
-    title: str, panels: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], *, across: int = 2
-) -> Figure:
+def heat_maps(title: str, panels: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str]) -> Figure:
     """Return a figure with a panel for each heading and table.
 
     Tables are ``[rows, columns]``, coloured by rank within the column. Blue is least. Cells that are NaN, pairs that were not run, stay
     empty.
     """
-    down = -(-len(panels) // across)
     size = (1.2 + 0.46 * len(columns), 1.35 + 0.21 * len(rows))
     with rc_context({"font.size": 7}):
-        figure, axes = figure_of(down, across, size, title=title)
+        figure, axes = figure_of(-(-len(panels) // 2), 2, size, title=title)
         for axis in axes.flat[len(panels) :]:
             axis.set_axis_off()
         for axis, (heading, table) in zip(axes.flat, panels, strict=False):

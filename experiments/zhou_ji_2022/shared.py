@@ -27,15 +27,9 @@ EXPLORATION = 50.0
 STRATEGIES = {"CBO-UCB": Bounds, "CBO-TS": Thompson, "CBO-Rand": Randomised}
 
 
-def theory_width(noise_scale: float, norm_bound: float = 1.0) -> ImprovedGPUCB:
+def theory_width(noise_scale: float) -> ImprovedGPUCB:
     """Return the ``beta_t`` of the paper's Theorem 1."""
-    return ImprovedGPUCB(norm_bound=norm_bound, noise_scale=noise_scale, delta=FAILURE_PROBABILITY, union=2.0)
-
-
-def cbo(label: str, width: Any, *, reward_clip: float = 1.0, cost_clip: float = 1.0) -> jb.Cbo:
-    """Return CBO of one kind, with one width for both outputs."""
-    estimator = STRATEGIES[label](reward_width=width, cost_width=width)
-    return jb.Cbo(estimator=estimator, reward_clip=reward_clip, cost_clip=cost_clip, dual_cap=10.0)
+    return ImprovedGPUCB(norm_bound=1.0, noise_scale=noise_scale, delta=FAILURE_PROBABILITY, union=2.0)
 
 
 def cbo_runs(
@@ -45,12 +39,12 @@ def cbo_runs(
     *,
     informed: jb.Informed | None = None,
     suffix: str = "",
-    reward_clip: float = 1.0,
     cost_clip: float = 1.0,
 ) -> Iterator[Run]:
     """Return the runs of CBO-UCB, CBO-TS and CBO-Rand, labelled with ``suffix``."""
-    for label in STRATEGIES:
-        algorithm = cbo(label, width, reward_clip=reward_clip, cost_clip=cost_clip)
+    for label, strategy in STRATEGIES.items():
+        estimator = strategy(reward_width=width, cost_width=width)
+        algorithm = jb.Cbo(estimator=estimator, reward_clip=1.0, cost_clip=cost_clip, dual_cap=10.0)
         yield Run(label + suffix, problem, algorithm, model, informed=informed, trace_name=label.lower().replace("-", "_"))
 
 

@@ -37,8 +37,6 @@ from jaxbandit.surrogates import Surrogate, arithmetic
 
 # A device stores about this number of copies of the trials' state: before and after a part, and within a block.
 COPIES_OF_CARRY = 2.5
-# Blocks get this share of an accelerator's memory. Results and the compiler's buffers get the rest.
-SHARE_FOR_BLOCKS = 0.5
 
 
 @checked
@@ -210,7 +208,8 @@ def default_block(cell: Cell, trials: int, devices: Sequence[Device]) -> int:
     if devices[0].platform == "cpu":
         return cell.block
     each = COPIES_OF_CARRY * carried_bytes(replace(cell, block=2))
-    room = int(SHARE_FOR_BLOCKS * device_memory() / len(jax.local_devices()) / each)
+    # Results and the compiler's buffers get half of an accelerator's memory.
+    room = int(device_memory() / 2 / len(jax.local_devices()) / each)
     return max(min(-(-trials // len(devices)), room), 1)
 
 

@@ -31,8 +31,6 @@ from jaxbandit.study.files import Files, Names
 from jaxbandit.study.plan import Batch, Plan, PlannedCell
 from jaxbandit.study.study import sampled
 
-CHECKPOINT_SHARE = 0.04
-
 
 class Player:
     """Player of batches of a plan, on its devices.
@@ -42,6 +40,8 @@ class Player:
     batches that are ``left`` together. It ignores a checkpoint that does not fit the ``contents`` of the results.
     """
 
+    usual_share = 0.04
+
     def __init__(
         self,
         plan: Plan,
@@ -49,7 +49,7 @@ class Player:
         *,
         report: Callable[[Batch, int, np.ndarray | None], None] = lambda batch, last, ends: None,
         note: Callable[[str], None] = lambda line: None,
-        share: float = CHECKPOINT_SHARE,
+        share: float = usual_share,
         left: Callable[[], Iterable[Batch]] = lambda: (),
         contents: Contents | None = None,
     ) -> None:

@@ -25,7 +25,7 @@ from jaxbandit.results.dataset import SECONDS, Arrays, Contents, ResultRow, asse
 from jaxbandit.results.files import check_results, open_results, read_results, stream_results
 from jaxbandit.study.files import CheckpointMismatch, Files, HeldDirectory, hold_directory, identity, interrupted
 from jaxbandit.study.plan import Batch, Memory, Plan, Segment, make_plan
-from jaxbandit.study.play import CHECKPOINT_SHARE, Player
+from jaxbandit.study.play import Player
 from jaxbandit.study.progress import Progress, SoFar
 from jaxbandit.study.study import Study, arithmetic_of
 
@@ -68,7 +68,7 @@ def run_study(
     memory: Memory | None = None,
     segment: Segment | None = None,
     devices: Sequence[Device] | None = None,
-    checkpoint_share: Annotated[float, between(0, 1, host=True)] = CHECKPOINT_SHARE,
+    checkpoint_share: Annotated[float, between(0, 1, host=True)] = Player.usual_share,
     executor: AnyExecutor | None = None,
     report: Annotated[Callable[[Progress], None], function("(progress)")] = _unsaid,
     note: Annotated[Callable[[str], None], function("(line)")] = _unsaid,

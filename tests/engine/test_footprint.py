@@ -42,7 +42,7 @@ def test_the_bytes_of_a_trial_are_those_that_it_carries(cell: Cell) -> None:
 
 
 def test_an_accelerator_runs_as_many_trials_side_by_side_as_fit(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = simulation.COPIES_OF_CARRY * simulation.carried_bytes(cell) / simulation.SHARE_FOR_BLOCKS * len(jax.local_devices())
+    room = simulation.COPIES_OF_CARRY * simulation.carried_bytes(cell) * 2 * len(jax.local_devices())
     for trials_that_fit, devices, want in ((1000.5, 1, 400), (100.5, 1, 100), (100.5, 2, 100), (1000.5, 2, 200), (0.5, 1, 1)):
         monkeypatch.setattr(simulation, "device_memory", lambda fit=trials_that_fit: fit * room)
         assert simulation.default_block(cell, 400, [Device("gpu")] * devices) == want
