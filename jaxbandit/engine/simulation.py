@@ -12,9 +12,8 @@ import jax
 import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
-from jaxbandit.core import checks
 from jaxbandit.core.blocks import equal_blocks, least_block, mesh_of, place
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, check_not_forked, is_traced
 from jaxbandit.core.declare import Device, KeyOrSeed, checked
 from jaxbandit.core.doors import setting, warn
 from jaxbandit.core.fields import Rounds, Trials, choice, of_class, whole
@@ -95,10 +94,10 @@ def simulate(
     Raises:
       InvalidArgument: before compilation, on arguments out of range or unfit for each other, and on ``fused=True`` without a kernel.
     """
-    checks.check_not_forked()
+    check_not_forked()
     initial = InitialDesign() if initial is None else initial
     key, horizon = typed(key), int(horizon)
-    if not checks.is_traced((key, problem, algorithm, surrogate)):
+    if not is_traced((key, problem, algorithm, surrogate)):
         bound_programs()
     late = problem.delay if delay is None else delay
     swept, variants = _variants(algorithm=algorithm, surrogate=surrogate, delay=late)
@@ -120,7 +119,7 @@ def simulate(
         with shown(lambda seconds: f"simulate: {work.stage} {count:,} trials of {horizon:,} rounds of {learner.label}, {seconds:.0f} s"):
             before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
             work.stage = "playing"
-            if not checks.is_traced(ended) and ended["status"].is_fully_addressable:
+            if not is_traced(ended) and ended["status"].is_fully_addressable:
                 jax.block_until_ready(ended["status"])
         result, shape = before | seen | ended, (swept, len(numbers)) if swept else (len(numbers),)
         result = result if shape == (len(pairs),) else _shaped(result, count, shape, used)
@@ -128,7 +127,7 @@ def simulate(
     _warn_of_flags(played.status, played.lost, 0 if planned is None else planned.capacity)
     # JAX would round its own arrays in float32.
     played = jax.tree.map(np.asarray, played) if switched else played
-    if checks.is_traced((key, played.status)):
+    if is_traced((key, played.status)):
         return played
     own, tried = problem.delay if isinstance(late, Sweep) else late, _tried({"": algorithm, "model.": surrogate, "delay.": late})
     made = Made(problem, learner.label, key, numbers.tolist(), own, (learner, None if planned is None else planned.policy), tried)
@@ -137,7 +136,7 @@ def simulate(
 
 def _shaped(result: Record, count: int, shape: tuple[int, ...], devices: Sequence[Device]) -> Record:
     """Return the first ``count`` pairs, with leading axes ``shape``."""
-    by_program = len(devices) > 1 or devices[0].platform != "cpu" or checks.is_traced(result)
+    by_program = len(devices) > 1 or devices[0].platform != "cpu" or is_traced(result)
     shaped: Record = (
         _shaped_by_program(result, count=count, shape=shape)
         if by_program
@@ -215,7 +214,7 @@ def default_block(cell: Cell, trials: int, devices: Sequence[Device]) -> int:
 
 def _warn_of_flags(status: jax.Array, lost: jax.Array | None, capacity: int) -> None:
     """Wait for the run, and warn of each flag of ``status [...]``."""
-    if checks.is_traced(status) or not status.is_fully_addressable:
+    if is_traced(status) or not status.is_fully_addressable:
         return
     bits = np.asarray(status)
     for line in status_in_words(bits & ~int(Status.FEEDBACK_LOST)):

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, is_traced
+from jaxbandit.core.checks import InvalidArgument, finite, is_traced, short
 from jaxbandit.core.declare import Array, Indices, Table, checked
 from jaxbandit.core.fields import Words, finite_numbers, integers, numbers
 from jaxbandit.core.pytree import canonicalise, pytree
@@ -75,9 +74,9 @@ def replay(
     elif not is_traced(indices):
         given = np.asarray(indices)
         if given.dtype.kind not in "iu" or np.any(given < 0) or np.any(given >= model.domain.size):
-            raise InvalidArgument(f"indices: must be whole numbers in [0, {model.domain.size - 1}], got {checks.short(given.tolist())}")
+            raise InvalidArgument(f"indices: must be whole numbers in [0, {model.domain.size - 1}], got {short(given.tolist())}")
     if not is_traced(values):
-        checks.finite("values", values)
+        finite("values", values)
     model = canonicalise(model.without_kernels()).factorised()
     values = jnp.asarray(values, model.dtype)
     if isinstance(model, BoxSurrogate):

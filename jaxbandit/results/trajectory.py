@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Array, KeyOrSeed, checked
 from jaxbandit.core.fields import Described, Trials, Words, whole
 from jaxbandit.core.pytree import pytree, remember, static
@@ -114,7 +113,7 @@ class Trajectory(Described):
         if not leading:
             raise InvalidArgument(f"number: the run is one trial, it has no axis of {axis}")
         if number >= leading[0]:
-            raise InvalidArgument(f"number: the run has {axis} 0 to {leading[0] - 1}, got {checks.short(number)}")
+            raise InvalidArgument(f"number: the run has {axis} 0 to {leading[0] - 1}, got {short(number)}")
         entry: Trajectory = _entry_of_tree(self, number)
         return entry if self.made is None else remember(entry, made=self.made.entry(axis, number))
 

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core import checks, codec
-from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, naming, short
+from jaxbandit.core import codec
+from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, integer, naming, short
 from jaxbandit.core.codec import ObjectTable, Plain, as_given, check_table, digest, few_words, from_fields, stable, to_fields
 from jaxbandit.core.declare import Array, Device, FilePath, Key, T, check_fields, checked, parameters
 from jaxbandit.core.doors import setting
@@ -149,7 +149,7 @@ class Study(Described):
     described: ClassVar[str] = "a Study"
     name: Annotated[str, _by(check_label)]
     runs: Sequence[Run]
-    trials: Annotated[int, _by(partial(checks.integer, least=1, most=INT32_MAX))] = 100
+    trials: Annotated[int, _by(partial(integer, least=1, most=INT32_MAX))] = 100
     horizon: Rounds = 1000
     seed: Annotated[int, _by(check_seed)] = 0
     metrics: Annotated[tuple[str, ...], _by(_check_metrics)] = tuple(

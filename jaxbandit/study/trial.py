@@ -15,8 +15,7 @@ import numpy as np
 
 import jaxbandit
 from jaxbandit import kernels
-from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument, one_of, short
 from jaxbandit.core.codec import readable_plain
 from jaxbandit.core.declare import checked, symbols
 from jaxbandit.core.fields import whole
@@ -92,7 +91,7 @@ def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> 
     if "algorithm" not in dataset.coords or [str(name) for name in np.atleast_1d(dataset.algorithm.values)] != labels:
         raise InvalidArgument(f"results: their runs are not those of the study, {short(labels)}{_of_another_version(dataset)}")
     label = labels[0] if label is None else label
-    checks.one_of("run", label, labels)
+    one_of("run", label, labels)
     everything = dataclasses.replace(study, keep=Keep(every=1), trajectories=True)
     plan, layout = make_plan(everything, memory=Limits.allowed_bytes, devices=jax.local_devices()[:1]), _parsed(dataset, "batches")
     try:
@@ -142,7 +141,7 @@ def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, 
       InvalidArgument: when there is no such trial.
     """
     if trial >= study.trials:
-        raise checks.InvalidArgument(f"trial: must be < {study.trials}, the number of trials, got {trial}; raise --trials")
+        raise InvalidArgument(f"trial: must be < {study.trials}, the number of trials, got {trial}; raise --trials")
     played = jax.tree.map(lambda x: np.asarray(x)[0], study.trajectory(run, trials=[trial], record="audit"))
     at_once = np.arange(1, study.horizon + 1, dtype=np.int32)[:, None]
     arrivals = np.broadcast_to(at_once, played.values.shape) if played.arrivals is None else np.minimum(played.arrivals, NEVER)
