@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -224,6 +225,32 @@ def held_out() -> tuple[Function, ...]:
 def constrained() -> tuple[Function, ...]:
     """Return the library's eight constrained benchmarks."""
     return tuple(map(_benchmark, PROBLEMS))
+
+
+@functools.cache
+def coco() -> tuple[Function, ...]:
+    """Return the first instances of COCO's bbob-constrained in five axes.
+
+    COCO tells no optimum, so that their gaps are values. Raises ``InvalidArgument`` where ``cocoex`` is not installed.
+    """
+    try:
+        suite = importlib.import_module("cocoex").Suite("bbob-constrained", "", "dimensions:5 instance_indices:1")
+    except ImportError as error:
+        raise jb.InvalidArgument('--parts: coco needs cocoex, which is not installed: pip install "jaxbandit[board]"') from error
+
+    def made(number: int, problem: Any) -> Function:
+        sides = enumerate(zip(problem.lower_bounds, problem.upper_bounds, strict=True), 1)
+        axes = jb.domains.box({f"x{axis}": (float(low), float(high)) for axis, (low, high) in sides})
+        # The function holds the suite, because COCO's problems end with it.
+        values = functools.partial(_values_of_coco, suite, number)
+        return Function(problem.id, axes, values, 0.0, constraints=problem.number_of_constraints)
+
+    return tuple(made(number, problem) for number, problem in enumerate(suite))
+
+
+def _values_of_coco(suite: Any, number: int, point: np.ndarray) -> np.ndarray:
+    problem = suite[number]
+    return np.concatenate([[problem(point)], problem.constraint(point)])
 
 
 LISTS: dict[str, Callable[[], tuple[Function, ...]]] = {"standard": standard, "held-out": held_out, "constrained": constrained}

@@ -59,7 +59,10 @@ def contestants() -> dict[str, Contestant]:
     own = _own_entries()
     known = {type(who.algorithm) for who in own.values()}
     others = {kind.title: kind() for kind in with_defaults() if kind not in known}
-    return own | {title: Contestant(algorithm, kinds_for(algorithm)) for title, algorithm in others.items()}
+    return own | {
+        title: Contestant(algorithm, kinds_for(algorithm), safe_point_of_instance if algorithm.traits.certifies else None)
+        for title, algorithm in others.items()
+    }
 
 
 def kinds_for(algorithm: jb.Algorithm) -> tuple[str, ...]:
