@@ -101,6 +101,7 @@ def _own_entries() -> dict[str, Contestant]:
         "SafeOpt": cautious(jb.SafeOpt()),
         "StageOpt": cautious(jb.StageOpt()),
         "SGP-UCB": cautious(jb.SgpUcb()),
+        "M-SafeOpt": dataclasses.replace(cautious(jb.MSafeOpt()), kinds=("box", "late")),
         "ADMMBO": Contestant(jb.Admmbo(), ("box",), initial=jb.InitialDesign(random=START)),
         "OCO": Contestant(jb.Oco(), ("box",)),
         "GP-UCB": Contestant(ucb, ("box", "arms", *free)),
