@@ -53,15 +53,16 @@ def test_losses_are_regret_and_violation_per_round():
     best = reward[constraint <= 0].max()
     lost = np.maximum(best - reward, 0.0) + np.maximum(constraint, 0.0)
     np.testing.assert_allclose(found["loss"].values[1, :, -1], lost[np.asarray(run.indices)].mean(axis=1), rtol=1e-4)
-    problem = board.boxes.PROBLEMS["Gramacy"][0]()
-    assert np.all(found["loss"].values[2:, :, -1] >= -problem.optimum - 1e-6)
+    # The least value of Gramacy's problem is 0.5998, and the greatest 2.
+    assert np.all((found["loss"].values[2:, :, -1] > 0.5997) & (found["loss"].values[2:, :, -1] < 2))
 
 
 @pytest.mark.full
 def test_every_algorithm_can_run_on_every_problem_that_it_is_said_to_fit():
     options = dataclasses.replace(board.EXPERIMENT.defaults, trials=2, horizon=10, points_per_axis=10, extra=shootout.NAMES)
-    assert sum(len(batch.runs) for batch in make_plan(shootout.build(options)).cells) > 300
-    make_plan(study("late", tuple(board.late(options)), options, {}))
+    pairs = make_plan(shootout.build(options)).runs
+    assert {run.label.split(": ")[1] for run in pairs} == set(shootout.NAMES["algorithms"])
+    assert len(make_plan(study("late", tuple(board.late(options)), options, {})).runs) > 200
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cocoex") is not None, reason="cocoex is installed")
