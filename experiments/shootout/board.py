@@ -1,4 +1,4 @@
-"""Ranks of every algorithm on grids, under delay, on boxes, and beside other libraries.
+"""Ranks of every algorithm on grids, under delay and on boxes.
 
 Each part is another set of problems. All algorithms of a problem have the same random numbers, and are ranked within each trial.
 
@@ -58,7 +58,7 @@ def grids(options: Options) -> Iterator[Run]:
 
 
 def late(options: Options) -> Iterator[Run]:
-    """Return the runs of the chosen algorithms that bear delay, with late values.
+    """Return the runs of chosen algorithms whose values come late.
 
     Each waits for them, unless it has a policy of its own.
     """
@@ -84,7 +84,7 @@ STUDIES: dict[str, Callable[[Options], Iterator[Run]]] = {"grids": grids, "late"
 
 
 def of_study(part: str, options: Options) -> list[dict[str, Any]]:
-    """Return an entry for each run of a part, with its losses ``[trial, share]``."""
+    """Return an entry with losses ``[trial, share]`` for each run."""
     dataset = run_study(study(f"board-{part}", tuple(STUDIES[part](options)), options, {"part": part}))
     counts = elapsed(dataset)
     at = [int(np.searchsorted(counts, share * counts[-1])) for share in SHARES]
@@ -167,7 +167,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def curves(dataset: Any) -> list[dict[str, Any]]:
-    """Return a row for each algorithm on a problem, with its mean losses."""
+    """Return the mean losses of each algorithm on a problem."""
     means = dataset["loss"].mean("trial").values
     names = [dataset[name].values for name in ("part", "problem", "algorithm")]
     heads = [f"after {share:g}" for share in SHARES]
@@ -179,7 +179,7 @@ def curves(dataset: Any) -> list[dict[str, Any]]:
 
 
 def files(dataset: Any, rows: Sequence[dict[str, str]]) -> Mapping[str, Callable[[Path], object]]:
-    """Return the functions that write the tables as Markdown and the curves as CSV."""
+    """Return the functions that write tables and curves."""
     lines = []
     for part in dict.fromkeys(row["part"] for row in rows):
         own = [{name: cell for name, cell in row.items() if name != "part"} for row in rows if row["part"] == part]
