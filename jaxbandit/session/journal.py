@@ -29,7 +29,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.doors import either
 from jaxbandit.host.files import move_over, reason_of
 
-JOURNAL, HEAD_SUFFIX = "session.sqlite", ".head"
+JOURNAL = "session.sqlite"
 # Version of new journals. Journals of version 1 keep theirs until an event of `ADDED` is appended.
 SCHEMA = 2
 # Version of journals with a failed run.
@@ -92,7 +92,7 @@ class Journal:
     """
 
     def __init__(self, directory: Path, connection: sqlite3.Connection, lock: FileLock | None, wait: float) -> None:
-        self.directory, self.path, self.events = directory, _path_in(directory), list[Event]()
+        self.directory, self.file, self.events = directory, JournalFile.of(directory), list[Event]()
         self._connection, self._lock, self._wait, self._is_open = connection, lock, wait, True
         self.follow()
 
@@ -103,28 +103,26 @@ class Journal:
             if not self._is_open:
                 return
             # More events may follow after the head is read.
-            head = _head_of(self.path)
+            head = self.file.head()
             try:
                 rows = self._connection.execute(NEWER, [len(self.events)]).fetchall()
             except sqlite3.Error as error:
-                raise _unreadable(self.path, error) from error
+                raise self.file.unreadable(error) from error
             for row in rows:
-                self.events.append(_checked(self.path, self.events[-1] if self.events else None, *row))
+                self.events.append(self.file.checked(self.events[-1] if self.events else None, *row))
             if head is None or not self.events or head in [(one.number, one.digest) for one in self.events[head[0] - 1 : head[0]]]:
                 return
             if is_last:
                 words = f"holds {len(self.events)} events that are as they were written, and is not the journal of {head[0]}"
                 cause = "it was damaged, or an older copy is in its place"
-                raise DamagedSession(
-                    f"directory: {self.path} {words} that {self.path.with_suffix(HEAD_SUFFIX).name} knows: {cause}; {WAY_OUT}"
-                )
+                raise DamagedSession(f"directory: {self.file.path} {words} that {self.file.head_path.name} knows: {cause}; {WAY_OUT}")
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[None]:
         """Lock the journal until the block ends, or raise ``SessionInUse``."""
         if self._lock is None or not self._is_open:
             raise SessionError("session: is closed, or was opened for reading only; open it to go on with it")
-        with _held(self._lock, self.path, self._wait):
+        with self.file.held(self._lock, self._wait):
             self.follow()
             yield
 
@@ -140,9 +138,9 @@ class Journal:
                 _raise_version(self._connection, [event])
             _write(self._connection, event)
         except sqlite3.Error as error:
-            raise CannotRecord(f"cannot write {self.path}: {error}; the event has not happened") from error
+            raise CannotRecord(f"cannot write {self.file.path}: {error}; the event has not happened") from error
         self.events.append(event)
-        _write_head(self.path, event)
+        self.file.write_head(event)
         return event
 
     def close(self) -> None:
@@ -174,21 +172,190 @@ class Unwritten(Journal):
         pass
 
 
+@dataclasses.dataclass(frozen=True)
+class JournalFile:
+    """File of a journal, with its head and its lock beside it."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, directory: Path) -> JournalFile:
+        """Return the file in a directory, with links resolved."""
+        return cls((directory / JOURNAL).resolve())
+
+    @property
+    def head_path(self) -> Path:
+        """Path of the file that knows the last event."""
+        return self.path.with_suffix(".head")
+
+    @property
+    def lock(self) -> FileLock:
+        """A lock of the journal, which is not locked yet."""
+        return FileLock(self.path.with_suffix(".lock"), thread_local=False)
+
+    @property
+    def has_names(self) -> bool:
+        """Return whether the file has several names (hard links)."""
+        return self.path.exists() and self.path.stat().st_nlink > 1
+
+    def head(self) -> tuple[int, str] | None:
+        """Return number and digest of the last event, ``None`` without a head."""
+        try:
+            found = re.fullmatch(rb" *(\d+) ([0-9a-f]{64})\n", self.head_path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SessionError(f"directory: cannot read {self.head_path}: {reason_of(error)}") from error
+        if found is None or not int(found[1]):
+            raise DamagedSession(f"directory: {self.head_path}, which knows the last event, is damaged; {WAY_OUT}")
+        return int(found[1]), found[2].decode()
+
+    def write_head(self, event: Event) -> None:
+        """Write number and digest of the last event to the disk."""
+        try:
+            handle = os.open(self.head_path, os.O_WRONLY | os.O_CREAT | (0 if sys.platform == "win32" else os.O_DSYNC), 0o644)
+            try:
+                # All heads have the same length, so no old end stays.
+                os.write(handle, f"{event.number:12d} {event.digest}\n".encode())
+            finally:
+                os.close(handle)
+        except OSError as error:
+            words = "the event has happened, and its loss would not be noticed"
+            raise CannotRecord(f"cannot write {self.head_path}: {reason_of(error)}; {words}") from error
+
+    def write_all(self, events: Sequence[Event]) -> None:
+        """Write a whole journal of events, or leave no file."""
+        beginning = f"""
+        CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, at TEXT NOT NULL, body TEXT NOT NULL, digest TEXT NOT NULL);
+        CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
+        CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END;
+        PRAGMA application_id = {APPLICATION};
+        PRAGMA user_version = {SCHEMA};
+        PRAGMA journal_mode = WAL;
+        """
+        try:
+            with tempfile.TemporaryDirectory(prefix=".", dir=self.path.parent) as folder:
+                new = JournalFile(Path(folder) / JOURNAL)
+                with contextlib.closing(new.connected()) as connection:
+                    connection.executescript(beginning)
+                    _raise_version(connection, events)
+                    for event in events:
+                        _write(connection, event)
+                # The head of an earlier, removed session may be left.
+                self.head_path.unlink(missing_ok=True)
+                move_over(new.path, self.path)
+        except (sqlite3.Error, OSError) as error:
+            raise CannotRecord(f"cannot write {self.path}: {error}; there is no session") from error
+        self.write_head(events[-1])
+
+    def connected(self, mode: str = "mode=rwc") -> sqlite3.Connection:
+        """Return a connection that commits every statement to the disk."""
+        connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    @contextlib.contextmanager
+    def held(self, lock: FileLock, wait: float) -> Iterator[None]:
+        """Lock the journal until the block or the process ends."""
+        until = time.monotonic() + wait
+        with contextlib.ExitStack() as stack:
+            try:
+                lock.acquire(timeout=wait)
+                stack.callback(lock.release)
+                # Every name has its own lock file, so lock the file itself, too.
+                if self.has_names:
+                    import fcntl
+
+                    handle = os.open(self.path, os.O_RDONLY)
+                    stack.callback(os.close, handle)
+                    while True:
+                        try:
+                            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                            break
+                        except BlockingIOError as error:
+                            # Another name of the file has it.
+                            if time.monotonic() > until:
+                                raise Timeout(str(self.path)) from error
+                            # Seconds between two attempts to lock a file.
+                            time.sleep(0.02)
+            except Timeout as error:
+                words = f"is in use by a call that takes longer than {wait:g} s; wait for its end, or open it for reading only"
+                raise SessionInUse(f"directory: the session in {self.path.parent} {words}") from error
+            except OSError as error:
+                words = f"cannot open {lock.lock_file}, by which a call holds the session: {reason_of(error)}"
+                raise SessionError(f"directory: {words}") from error
+            yield
+
+    def check_names(self, connection: sqlite3.Connection) -> None:
+        """Turn off the write-ahead log of a journal with several names.
+
+        SQLite would write a log beside each name. Raises ``SessionError`` if SQLite cannot change the mode.
+        """
+        if self.has_names:
+            try:
+                if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+                    connection.execute("PRAGMA journal_mode = DELETE")
+            except sqlite3.OperationalError as error:
+                words = "has several names (hard links), and cannot be opened by this one while it is open by another, or for reading only"
+                raise SessionError(f"directory: {self.path} {words}; close it there and open it once to go on with it") from error
+
+    def check_local(self) -> None:
+        """Raise ``SessionError`` on a network file system with unreliable locks."""
+        network = {"afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "9p"}
+        network |= {f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "juicefs", "s3fs", "rclone", "gcsfuse")}
+        # Systems without this table, such as macOS, pass.
+        with contextlib.suppress(OSError):
+            rows = [line.split() for line in MOUNTS.read_text(encoding="utf-8").splitlines()]
+            # The table writes a space as \040.
+            mounted = {Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), row[1])): row[2] for row in rows}
+            kind = next((mounted[above] for above in self.path.parents if above in mounted), "")
+            if kind in network:
+                words = "whose locks and memory maps the journal of a session cannot rely upon"
+                out = "choose a disk of this machine's own, or share a study of Optuna between machines: jaxbandit.optuna.Sampler"
+                raise SessionError(f"directory: {self.path.parent} is on a network file system, {kind}, {words}; {out}")
+
+    def check_whole(self, connection: sqlite3.Connection) -> None:
+        """Raise ``DamagedSession`` unless the file is a sound, readable journal."""
+        names, path = ("application_id", "user_version", "integrity_check"), self.path
+        application, schema, sound = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        if application != APPLICATION:
+            raise DamagedSession(f"directory: {path} is a database of another program, no journal of a session")
+        if schema > NEWEST:
+            words = f"newer than {NEWEST}, which this jaxbandit knows; update jaxbandit"
+            raise DamagedSession(f"directory: {path} is of version {schema}, {words}")
+        if sound != "ok":
+            raise DamagedSession(f"directory: {path} is damaged: {sound.splitlines()[0]}; {WAY_OUT}")
+
+    def unreadable(self, error: sqlite3.Error) -> DamagedSession:
+        """Return the error of a file that SQLite cannot read."""
+        return DamagedSession(f"directory: {self.path} is no journal that can be read: {error}; {WAY_OUT}")
+
+    def checked(self, before: Event | None, number: int, kind: str, at: str, text: str, digest: str) -> Event:
+        """Return a row's event, or raise ``DamagedSession`` if it has changed."""
+        try:
+            event = Event.after(before, kind, at, dict(json.loads(text)))
+            if datetime.datetime.fromisoformat(at).utcoffset() != datetime.timedelta(0):
+                raise ValueError(f"its time, {at}, is not in UTC")
+        except (ValueError, TypeError, RecursionError) as error:
+            raise DamagedSession(f"directory: event {number} of {self.path} cannot be read: {reason_of(error)}; {WAY_OUT}") from error
+        kinds = ("created", "asked", "told", "dropped", "corrected", "fitted", *ADDED)
+        if event.digest != digest or event.number != number or kind not in kinds or (kind == "created") != (number == 1):
+            raise DamagedSession(f"directory: event {number} of {self.path} is not as it was written; {WAY_OUT}")
+        return event
+
+
 def create_journal(directory: Path, specification: Body, further: Sequence[tuple[str, Body]] = (), *, wait: float = WAIT) -> Journal:
     """Write the ``specification`` and ``further`` events to a new journal, or nothing."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise SessionError(f"directory: cannot make {str(directory)!r}: {error}") from error
-    path = _path_in(directory)
-    _check_local(path)
-    with _held(_lock_of(path), path, wait):
-        if path.exists():
+    file = JournalFile.of(directory)
+    file.check_local()
+    with file.held(file.lock, wait):
+        if file.path.exists():
             raise SessionError(f"directory: {directory} holds a session already; open it, or choose another place")
-        events = list[Event]()
-        for kind, body in (("created", specification), *further):
-            events.append(Event.after(events[-1] if events else None, kind, _now(), body))
-        _write_all(path, events)
+        file.write_all(Unwritten(specification, further).events)
     return open_journal(directory, wait=wait)
 
 
@@ -202,232 +369,62 @@ def salvage_journal(directory: Path, *, wait: float = WAIT) -> tuple[int, Path |
         with contextlib.closing(open_journal(directory, wait=wait)) as journal:
             return len(journal.events), None
     except DamagedSession as error:
-        reason, path, events = error, _path_in(directory), list[Event]()
-    with _held(_lock_of(path), path, wait):
+        reason, file, events = error, JournalFile.of(directory), list[Event]()
+    path = file.path
+    with file.held(file.lock, wait):
         # All events before the first error are whole.
         with contextlib.suppress(sqlite3.Error, DamagedSession), contextlib.closing(sqlite3.connect(path)) as connection:
             # With this setting SQLite also reads a truncated file.
             connection.execute("PRAGMA writable_schema = ON")
             for row in connection.execute(NEWER, [0]):
-                events.append(_checked(path, events[-1] if events else None, *row))
+                events.append(file.checked(events[-1] if events else None, *row))
         if not events:
             words = "cannot be read, not even its first event; restore a copy of all files of the session"
             raise DamagedSession(f"directory: {path} {words}") from reason
         aside = next(place for number in itertools.count(1) if not (place := path.with_name(f"damaged-{number}")).exists())
         try:
             aside.mkdir()
-            for name in (*(f"{path.name}{end}" for end in ("-wal", "-shm", "-journal", "")), path.with_suffix(HEAD_SUFFIX).name):
+            for name in (*(f"{path.name}{end}" for end in ("-wal", "-shm", "-journal", "")), file.head_path.name):
                 if path.with_name(name).exists():
                     path.with_name(name).rename(aside / name)
         except OSError as error:
             raise CannotRecord(f"cannot put the damaged journal into {aside}: {reason_of(error)}") from error
-        _write_all(path, events)
+        file.write_all(events)
     return len(events), aside
-
-
-def _write_all(path: Path, events: Sequence[Event]) -> None:
-    """Write a whole journal of events, or leave no file."""
-    beginning = f"""
-    CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, at TEXT NOT NULL, body TEXT NOT NULL, digest TEXT NOT NULL);
-    CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
-    CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END;
-    PRAGMA application_id = {APPLICATION};
-    PRAGMA user_version = {SCHEMA};
-    PRAGMA journal_mode = WAL;
-    """
-    try:
-        with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
-            with contextlib.closing(_connected(Path(folder) / JOURNAL)) as connection:
-                connection.executescript(beginning)
-                _raise_version(connection, events)
-                for event in events:
-                    _write(connection, event)
-            # The head of an earlier, removed session may be left.
-            path.with_suffix(HEAD_SUFFIX).unlink(missing_ok=True)
-            move_over(Path(folder) / JOURNAL, path)
-    except (sqlite3.Error, OSError) as error:
-        raise CannotRecord(f"cannot write {path}: {error}; there is no session") from error
-    _write_head(path, events[-1])
-
-
-def _write_head(path: Path, event: Event) -> None:
-    """Write number and digest of the last event to the disk."""
-    place = path.with_suffix(HEAD_SUFFIX)
-    try:
-        handle = os.open(place, os.O_WRONLY | os.O_CREAT | (0 if sys.platform == "win32" else os.O_DSYNC), 0o644)
-        try:
-            # All heads have the same length, so no old end stays.
-            os.write(handle, f"{event.number:12d} {event.digest}\n".encode())
-        finally:
-            os.close(handle)
-    except OSError as error:
-        words = "the event has happened, and its loss would not be noticed"
-        raise CannotRecord(f"cannot write {place}: {reason_of(error)}; {words}") from error
-
-
-def _head_of(path: Path) -> tuple[int, str] | None:
-    """Return number and digest of the last event, ``None`` without a head."""
-    place = path.with_suffix(HEAD_SUFFIX)
-    try:
-        found = re.fullmatch(rb" *(\d+) ([0-9a-f]{64})\n", place.read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise SessionError(f"directory: cannot read {place}: {reason_of(error)}") from error
-    if found is None or not int(found[1]):
-        raise DamagedSession(f"directory: {place}, which knows the last event, is damaged; {WAY_OUT}")
-    return int(found[1]), found[2].decode()
-
-
-def _path_in(directory: Path) -> Path:
-    """Return the path of a directory's journal with links resolved."""
-    return (directory / JOURNAL).resolve()
 
 
 def open_journal(directory: Path, *, read_only: bool = False, wait: float = WAIT) -> Journal:
     """Open and check a session's journal, with the errors of ``Session.open``."""
-    path = _path_in(directory)
+    file = JournalFile.of(directory)
+    path = file.path
     if not path.is_file():
         raise SessionError(f"directory: {directory} holds no session; {either('Session.create', 'session new')} makes one")
     is_writable = os.access(path.parent, os.W_OK)
     if not (read_only or is_writable):
         raise SessionError(f"directory: {directory} cannot be written to; open the session for reading only, or a copy of it")
     if not read_only:
-        _check_local(path)
+        file.check_local()
     log = path.with_name(f"{JOURNAL}-wal")
     if not is_writable and log.exists() and log.stat().st_size and not (shared := path.with_name(f"{JOURNAL}-shm")).exists():
         words = f"lacks {shared.name}, without which the events in {log.name} cannot be read; copy all of it to where one can write"
         raise SessionError(f"directory: {directory} cannot be written to and {words}, and open the copy")
     # SQLite opens a file in a read-only directory only as immutable.
     mode = "mode=ro&immutable=1" if not is_writable and not (log.exists() and log.stat().st_size) else "mode=ro" if read_only else "mode=rw"
-    lock = None if read_only else _lock_of(path)
+    lock = None if read_only else file.lock
     with contextlib.ExitStack() as stack:
         try:
             # Processes open a journal with several names in turn, because SQLite cannot change its mode while another has it open.
-            with _held(lock, path, wait) if lock is not None and _has_names(path) else contextlib.nullcontext():
-                connection = stack.enter_context(contextlib.closing(_connected(path, mode)))
-                _check_names(path, connection)
-            _check_whole(path, connection)
+            with file.held(lock, wait) if lock is not None and file.has_names else contextlib.nullcontext():
+                connection = stack.enter_context(contextlib.closing(file.connected(mode)))
+                file.check_names(connection)
+            file.check_whole(connection)
             journal = Journal(directory, connection, lock, wait)
         except sqlite3.Error as error:
-            raise _unreadable(path, error) from error
+            raise file.unreadable(error) from error
         if not journal.events:
             raise DamagedSession(f"directory: {path} holds no event, not even its beginning")
         stack.pop_all()
         return journal
-
-
-def _unreadable(path: Path, error: sqlite3.Error) -> DamagedSession:
-    return DamagedSession(f"directory: {path} is no journal that can be read: {error}; {WAY_OUT}")
-
-
-def _connected(path: Path, mode: str = "mode=rwc") -> sqlite3.Connection:
-    """Return a connection that commits every statement to the disk."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA synchronous = FULL")
-    return connection
-
-
-def _lock_of(path: Path) -> FileLock:
-    return FileLock(path.with_suffix(".lock"), thread_local=False)
-
-
-@contextlib.contextmanager
-def _held(lock: FileLock, path: Path, wait: float) -> Iterator[None]:
-    """Lock a journal until the block or the process ends."""
-    until = time.monotonic() + wait
-    with contextlib.ExitStack() as stack:
-        try:
-            lock.acquire(timeout=wait)
-            stack.callback(lock.release)
-            # Every name has its own lock file, so lock the file itself, too.
-            if _has_names(path):
-                handle = os.open(path, os.O_RDONLY)
-                stack.callback(os.close, handle)
-                while not _is_locked(handle):
-                    if time.monotonic() > until:
-                        raise Timeout(str(path))
-                    # Seconds between two attempts to lock a file.
-                    time.sleep(0.02)
-        except Timeout as error:
-            words = f"is in use by a call that takes longer than {wait:g} s; wait for its end, or open it for reading only"
-            raise SessionInUse(f"directory: the session in {path.parent} {words}") from error
-        except OSError as error:
-            words = f"cannot open {lock.lock_file}, by which a call holds the session: {reason_of(error)}"
-            raise SessionError(f"directory: {words}") from error
-        yield
-
-
-def _is_locked(handle: int) -> bool:
-    """Lock a file until it is closed, and return whether that worked."""
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _has_names(path: Path) -> bool:
-    """Return whether a file has several names (hard links)."""
-    return path.exists() and path.stat().st_nlink > 1
-
-
-def _check_names(path: Path, connection: sqlite3.Connection) -> None:
-    """Turn off the write-ahead log of a journal with several names.
-
-    SQLite would write a log beside each name. Raises ``SessionError`` if SQLite cannot change the mode.
-    """
-    if _has_names(path):
-        try:
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
-                connection.execute("PRAGMA journal_mode = DELETE")
-        except sqlite3.OperationalError as error:
-            words = "has several names (hard links), and cannot be opened by this one while it is open by another, or for reading only"
-            raise SessionError(f"directory: {path} {words}; close it there and open it once to go on with it") from error
-
-
-def _check_local(path: Path) -> None:
-    """Raise ``SessionError`` on a network file system with unreliable locks."""
-    network = {"afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "9p"}
-    network |= {f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "juicefs", "s3fs", "rclone", "gcsfuse")}
-    # Systems without this table, such as macOS, pass.
-    with contextlib.suppress(OSError):
-        rows = [line.split() for line in MOUNTS.read_text(encoding="utf-8").splitlines()]
-        # The table writes a space as \040.
-        mounted = {Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), row[1])): row[2] for row in rows}
-        kind = next((mounted[above] for above in path.parents if above in mounted), "")
-        if kind in network:
-            words = "whose locks and memory maps the journal of a session cannot rely upon"
-            out = "choose a disk of this machine's own, or share a study of Optuna between machines: jaxbandit.optuna.Sampler"
-            raise SessionError(f"directory: {path.parent} is on a network file system, {kind}, {words}; {out}")
-
-
-def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
-    """Raise ``DamagedSession`` unless the file is a sound, readable journal."""
-    names = ("application_id", "user_version", "integrity_check")
-    application, schema, sound = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
-    if application != APPLICATION:
-        raise DamagedSession(f"directory: {path} is a database of another program, no journal of a session")
-    if schema > NEWEST:
-        raise DamagedSession(f"directory: {path} is of version {schema}, newer than {NEWEST}, which this jaxbandit knows; update jaxbandit")
-    if sound != "ok":
-        raise DamagedSession(f"directory: {path} is damaged: {sound.splitlines()[0]}; {WAY_OUT}")
-
-
-def _checked(path: Path, before: Event | None, number: int, kind: str, at: str, text: str, digest: str) -> Event:
-    """Return a row's event, or raise ``DamagedSession`` if it has changed."""
-    try:
-        event = Event.after(before, kind, at, dict(json.loads(text)))
-        if datetime.datetime.fromisoformat(at).utcoffset() != datetime.timedelta(0):
-            raise ValueError(f"its time, {at}, is not in UTC")
-    except (ValueError, TypeError, RecursionError) as error:
-        raise DamagedSession(f"directory: event {number} of {path} cannot be read: {reason_of(error)}; {WAY_OUT}") from error
-    kinds = ("created", "asked", "told", "dropped", "corrected", "fitted", *ADDED)
-    if event.digest != digest or event.number != number or kind not in kinds or (kind == "created") != (number == 1):
-        raise DamagedSession(f"directory: event {number} of {path} is not as it was written; {WAY_OUT}")
-    return event
 
 
 def _write(connection: sqlite3.Connection, event: Event) -> None:
