@@ -53,8 +53,10 @@ __all__ += ["Surrogate", "sweep", "widths"]
 
 if TYPE_CHECKING:
     from jaxbandit import gradients as gradients
+    from jaxbandit import optuna as optuna
     from jaxbandit import report as report
     from jaxbandit import session as session
+    from jaxbandit import sklearn as sklearn
     from jaxbandit import study as study
     from jaxbandit import testing as testing
     from jaxbandit.report import theory as theory
@@ -64,8 +66,6 @@ if TYPE_CHECKING:
     from jaxbandit.session import Settled as Settled
     from jaxbandit.session import forecast as forecast
     from jaxbandit.session import optimise as optimise
-    from jaxbandit.session import optuna as optuna
-    from jaxbandit.session import sklearn as sklearn
 
 # These modules need optax or extras: ``study``, ``optuna``, ``sklearn``. Their names stand here so that a misspelt name loads no module.
 LATER = {
@@ -84,7 +84,7 @@ LATER = {
     "theory": "Claim TheoryCheck check",
     "testing": "check_algorithm check_delay check_kernel check_plot check_policy check_problem",
 }
-PLACES = {"optuna": "session.optuna", "sklearn": "session.sklearn", "theory": "report.theory"}
+PLACES = {"theory": "report.theory"}
 FROM = dict.fromkeys(("Session", "Settled", "forecast", "optimise"), "session") | {
     "cite": "results.citations",
     "compare": "report.comparison",

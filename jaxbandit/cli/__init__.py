@@ -102,7 +102,12 @@ def parser() -> Parser:
     cited.add_argument("file", type=Path, metavar="FILE", help="a study file (STUDY.toml) or results")
     add_session_commands(command("session", session, "a real experiment: ask for points, tell what was measured"))
     words = "stubs of an addition to the library"
-    added = command("new", write_addition, words, description="Write the stubs of an addition into the checkout here.")
+    added = command(
+        "new",
+        lambda args: print(write_stubs(args.kind, args.name, Path.cwd())),
+        words,
+        description="Write the stubs of an addition into the checkout here.",
+    )
     added.add_argument("kind", choices=STUBS, metavar="KIND", help=", ".join(STUBS))
     added.add_argument("name", metavar="NAME", help="such as Matern72 of a kernel, or two_valleys of a problem")
     words = "what a study file can name at a place"
@@ -187,7 +192,7 @@ def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) 
     """Print a study's table with notes, and write its further files."""
     from jaxbandit.host.figures import caption_of, style, write_figure
     from jaxbandit.report import statistics, tables
-    from jaxbandit.report.html import curve_pictures, write_report
+    from jaxbandit.report.html import StudyPage, write_report
     from jaxbandit.study import flags_in_words, sweeps_without_effect, write_whole
 
     rows, folder = tables.summary_rows(dataset), path.parent
@@ -197,7 +202,7 @@ def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) 
     print("\n".join(["", tables.text_table(rows), *notes, ""]))
     files, kind = [str(path), "summary.csv"], chosen("--format", args.format, FIGURE_FORMATS)
     with style(args.style):
-        for number, picture in enumerate([] if args.no_figure else curve_pictures(dataset), start=1):
+        for number, picture in enumerate([] if args.no_figure else StudyPage(dataset).curves(), start=1):
             files.append(f"curves.{kind}" if number == 1 else f"curves-{number}.{kind}")
             if args.style == "paper":
                 print(f"{files[-1]}: {caption_of(picture.figure) or picture.caption}")
@@ -314,11 +319,6 @@ def print_citations(args: argparse.Namespace) -> None:
     else:
         with read_results(args.file, load=False) as dataset:
             print(cite(study_of(dataset)))
-
-
-def write_addition(args: argparse.Namespace) -> None:
-    """Write the stubs of an addition: the command ``new``."""
-    print(write_stubs(args.kind, args.name, Path.cwd()))
 
 
 def print_names(args: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ from jaxbandit.core.status import explain
 from jaxbandit.core.text import aligned
 from jaxbandit.delays import Delay
 from jaxbandit.host.files import prepare_file, write_whole
-from jaxbandit.session import ModelCheck, Reason, Session, Settled, Settlement, Ticket, forecast, read_toml
+from jaxbandit.session import Session, Settled, Settlement, Ticket, forecast, read_toml
 from jaxbandit.session.history import FAILURE
 from jaxbandit.session.journal import WAIT, salvage_journal
 from jaxbandit.session.quantities import STATES, counts_of, readable
@@ -69,7 +69,7 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     ask.add_argument("--probability", type=float, default=0.95, metavar="P", help=words)
     ask.add_argument("-n", "--count", type=int, metavar="N", help="ask for the next N points at once")
     words = "value that an axis with context = true has now; once for each such axis"
-    ask.add_argument("--context", type=named_value, action="append", default=[], metavar="NAME=VALUE", help=words)
+    ask.add_argument("--context", type=partial(named, "VALUE"), action="append", default=[], metavar="NAME=VALUE", help=words)
     tell = command("tell", "tell what was measured at a ticket's point, or the part that is there; or at other points, from a file")
     tell.add_argument("ticket", type=int, nargs="?", metavar="TICKET")
     words = "tell rows: of tickets by a column ticket, or of other points by one for each axis; values are blank where they are not there"
@@ -82,9 +82,22 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
         of_rows.add_argument("--outside", choices=("refuse", "drop"), default="refuse", help=words)
     tell.add_argument("--reward", type=float, action="append", metavar="X", help="value of the objective")
     words = "value of a constraint, in order; - where it is not there yet"
-    tell.add_argument("--constraint", dest="constraints", type=number_or_none, action="append", metavar="X", help=words)
     tell.add_argument(
-        "--value", dest="values", type=named_number, action="append", default=[], metavar="NAME=X", help="value of an output by its name"
+        "--constraint",
+        dest="constraints",
+        type=lambda text: None if text == "-" else decimal(text),
+        action="append",
+        metavar="X",
+        help=words,
+    )
+    tell.add_argument(
+        "--value",
+        dest="values",
+        type=partial(named, "X"),
+        action="append",
+        default=[],
+        metavar="NAME=X",
+        help="value of an output by its name",
     )
     tell.add_argument("--correct", action="store_true", help="replace values that were told before")
     fail = command("fail", "say that a run failed, from which the session learns where runs fail")
@@ -101,7 +114,9 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     history.add_argument("--force", action="store_true", help="replace a file that is there")
     best = command("recommend", "print the best measured point where the constraints hold")
     best.add_argument("--probability", type=float, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
-    best.add_argument("--context", type=named_value, action="append", default=[], metavar="NAME=VALUE", help="context of the point")
+    best.add_argument(
+        "--context", type=partial(named, "VALUE"), action="append", default=[], metavar="NAME=VALUE", help="context of the point"
+    )
     best.add_argument("--anywhere", action="store_true", help="what is believed of points that nobody has measured, too")
     ahead = command("forecast", "print what further evaluations bring, by algorithm")
     ahead.add_argument("evaluations", type=int, metavar="N", help="number of further evaluations")
@@ -131,28 +146,17 @@ def add_session_commands(parser: argparse.ArgumentParser) -> None:
     command("watch", "keep the report (DIR/report.html) up to date while the session goes on")
 
 
-def number_or_none(text: str) -> float | None:
-    """Return the number that a text writes, ``None`` for ``-``."""
-    return None if text == "-" else decimal(text)
-
-
-def named_number(text: str) -> tuple[str, float]:
-    """Return the name and the number of ``NAME=X``."""
-    name, _, given = text.rpartition("=")
-    if not name.strip():
-        raise argparse.ArgumentTypeError(f"must be NAME=X, got {text!r}")
-    return name.strip(), decimal(given)
-
-
-def named_value(text: str) -> tuple[str, float | str]:
-    """Return the name and the number or the label of ``NAME=VALUE``."""
-    name, _, given = text.partition("=")
-    if not name.strip() or not given.strip():
-        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
+def named(kind: str, text: str) -> tuple[str, Any]:
+    """Return name and number of ``NAME=X``, or number or label of ``NAME=VALUE``."""
+    name, _, given = text.rpartition("=") if kind == "X" else text.partition("=")
+    if not name.strip() or not (given.strip() or kind == "X"):
+        raise argparse.ArgumentTypeError(f"must be NAME={kind}, got {text!r}")
     try:
         return name.strip(), decimal(given)
-    # A context may be a category.
     except argparse.ArgumentTypeError:
+        # A context may be a category.
+        if kind == "X":
+            raise
         return name.strip(), given.strip()
 
 
@@ -270,13 +274,28 @@ def answer(session: Session, args: argparse.Namespace) -> Reply | str:
         case "recommend":
             return dataclasses.asdict(session.recommend(args.probability, anywhere=args.anywhere, context=dict(args.context) or None))
         case "forecast":
-            return forecast_of(session, args)
+            delays = None if args.delay is None else {text: delay_model(text) for text in args.delay}
+            found = forecast(session, args.evaluations, in_flight=args.in_flight, delays=delays, trials=args.trials)
+            said: Reply = {"in words": found.said, "forecast": found.table.to_dict("records")}
+            said["recommended"] = dict(zip(("algorithm", "in flight"), found.recommended, strict=True))
+            return said if args.out is None else said | drawn(found.plot, args.out, args)
         case "check":
             checked = session.check()
-            return described_check(checked) if args.json else str(checked)
+            if not args.json:
+                return str(checked)
+            rows = [
+                {"output": name, "values": int(checked.table["value"].sel(output=name).count()), "inside 80%": inner, "inside 95%": outer}
+                | {"drift": checked.drift[name]}
+                for name, (inner, outer) in checked.inside.items()
+            ]
+            return {"mistakes": list(checked.flags), "outputs": rows, "least expected tickets": list(checked.least_expected)}
         case "why":
-            reason = session.why(args.ticket)
-            return described_reason(reason) if args.json else reason.text
+            why = session.why(args.ticket)
+            if not args.json:
+                return why.text
+            plain: Reply = {"ticket": why.ticket, "term": why.term, "text": why.text, "nearest": dict(why.nearest)}
+            plain |= {"belief": why.belief and dataclasses.asdict(why.belief), "best_ticket": why.best and why.best[0]}
+            return plain | {"without_runs_under_way": why.alone}
         case "fit":
             return {"model": session.fit().table()}
         case _:
@@ -284,22 +303,10 @@ def answer(session: Session, args: argparse.Namespace) -> Reply | str:
                 return {"wrote": str(session.export(args.out)), "events": len(session.events)}
             if importlib.util.find_spec("optuna") is None:
                 raise InvalidArgument("--optuna: Optuna is not installed; pip install 'jaxbandit[optuna]'")
-            from jaxbandit.session.optuna import export
+            from jaxbandit.optuna import export
 
             study = export(session, args.optuna)
             return {"wrote": args.optuna, "study": study.study_name, "trials": len(study.trials)}
-
-
-def forecast_of(session: Session, args: argparse.Namespace) -> Reply:
-    """Return a forecast's table, and the file of its figure."""
-    delays = None if args.delay is None else {text: delay_model(text) for text in args.delay}
-    found = forecast(session, args.evaluations, in_flight=args.in_flight, delays=delays, trials=args.trials)
-    said: Reply = {
-        "in words": found.said,
-        "forecast": found.table.to_dict("records"),
-        "recommended": dict(zip(("algorithm", "in flight"), found.recommended, strict=True)),
-    }
-    return said if args.out is None else said | drawn(found.plot, args.out, args)
 
 
 def history_of(session: Session, args: argparse.Namespace) -> Reply:
@@ -336,10 +343,7 @@ def ticket_rows(history: Mapping[str, np.ndarray], names: Sequence[str]) -> list
 
 
 def drawn(draw: Callable[[], Any], path: Path, args: argparse.Namespace) -> Reply:
-    """Write a figure into a file and return its path.
-
-    In the style of papers the result has the caption, too.
-    """
+    """Write a figure into a file, and return path and paper's caption."""
     # Matplotlib is slow to load.
     from matplotlib.backend_bases import FigureCanvasBase
 
@@ -354,23 +358,6 @@ def drawn(draw: Callable[[], Any], path: Path, args: argparse.Namespace) -> Repl
         prepare_file(path, force=True)
         write_whole(path, partial(write_figure, figure, kind=kind))
     return {"wrote": str(path), **caption}
-
-
-def described_check(found: ModelCheck) -> Reply:
-    """Return the check of a session as plain values."""
-    rows = [
-        {"output": name, "values": int(found.table["value"].sel(output=name).count()), "inside 80%": inner, "inside 95%": outer}
-        | {"drift": found.drift[name]}
-        for name, (inner, outer) in found.inside.items()
-    ]
-    return {"mistakes": list(found.flags), "outputs": rows, "least expected tickets": list(found.least_expected)}
-
-
-def described_reason(reason: Reason) -> Reply:
-    """Return the reason for a ticket's point as plain values."""
-    said: Reply = {"ticket": reason.ticket, "term": reason.term, "text": reason.text, "nearest": dict(reason.nearest)}
-    said |= {"belief": reason.belief and dataclasses.asdict(reason.belief), "best_ticket": reason.best and reason.best[0]}
-    return said | {"without_runs_under_way": reason.alone}
 
 
 def described_settlement(found: Settlement | None) -> Reply:

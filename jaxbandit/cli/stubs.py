@@ -28,7 +28,10 @@ def write_stubs(kind: str, name: str, checkout: Path) -> str:
         if is_named or (text and "$" in template):
             raise InvalidArgument(f"name: {path.relative_to(checkout)} has {name} already; choose another name")
         before = in_all(text, name) + "\n" * (2 if path.suffix == ".py" else 1) if text else ""
-        written[path] = in_registry(text, stub) if path.name == "registry.py" else before + stub
+        written[path] = before + stub
+        if path.name == "registry.py":
+            imports = re.findall(r"^from jaxbandit\.algorithms\..*\n", text, re.MULTILINE)
+            written[path] = text.replace("".join(imports), "".join(sorted([*imports, stub])))
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
     steps = [
@@ -40,17 +43,8 @@ def write_stubs(kind: str, name: str, checkout: Path) -> str:
     return "\n".join([*(str(path.relative_to(checkout)) for path in written), *steps])
 
 
-def in_registry(text: str, line: str) -> str:
-    """Return the registry's text with one more import in its place."""
-    imports = re.findall(r"^from jaxbandit\.algorithms\..*\n", text, re.MULTILINE)
-    return text.replace("".join(imports), "".join(sorted([*imports, line])))
-
-
 def in_all(text: str, name: str) -> str:
-    """Return a module's text with a name in its ``__all__``.
-
-    A text without ``__all__`` stays as it is.
-    """
+    """Return a module's text with a name in its ``__all__``, if any."""
 
     def longer(found: re.Match[str]) -> str:
         names = sorted({*re.findall(r"\w+", found[1]), name}, key=lambda other: (not other.isupper(), other[0].islower(), other))

@@ -146,11 +146,8 @@ def problem_maps(problem: Instance, *, axes: figures.GivenAxes = None) -> np.nda
     Raises:
       InvalidArgument: on a domain of more dimensions.
     """
-    ground = _ground(problem.domain)
+    ground, on_line = _ground("problem", problem.domain), problem.domain.dimension == 1
     means, star = _means(problem, ground), _star(problem)
-    on_line = problem.domain.dimension == 1
-    if not on_line:
-        _check_plane("problem", problem.domain)
     row: np.ndarray = figures.grid_of_axes(axes, 1, len(means), (3.9, 3.1))[0]
     feasible, x, order = np.all(means[1:] <= 0, axis=0), ground.points[:, 0], np.argsort(ground.points[:, 0])
     for j, (axis, values, name) in enumerate(zip(row, means, output_names(len(means)), strict=True)):
@@ -206,7 +203,7 @@ def posterior_curves(
         raise InvalidArgument(
             f"surrogate: curves need a one-dimensional domain, not dimension {surrogate.domain.dimension}; see posterior_maps"
         )
-    return _drawn(_Shown(surrogate, trajectory, rounds, problem, score, width), axes)
+    return _Shown(surrogate, trajectory, rounds, problem, score, width).drawn(axes)
 
 
 @figures.styled()
@@ -240,7 +237,7 @@ def posterior_maps(
       InvalidArgument: on another kind of domain, or where :func:`posterior_after` raises it.
     """
     _check_plane("surrogate", surrogate.domain)
-    return _drawn(_Shown(surrogate, trajectory, rounds, problem, score), axes)
+    return _Shown(surrogate, trajectory, rounds, problem, score).drawn(axes)
 
 
 @checked
@@ -261,8 +258,6 @@ def posterior_animation(
     """
     from matplotlib.animation import FuncAnimation
 
-    if surrogate.domain.dimension != 1:
-        _check_plane("surrogate", surrogate.domain)
     shown = _Shown(surrogate, trajectory, rounds, problem, score, width)
     size, columns = (shown.size[0], shown.size[1] + 0.9), len(shown.limits)
     figure, grid = figures.figure_of(1, columns, size)
@@ -307,9 +302,7 @@ def safe_set(
     Raises:
       InvalidArgument: on another kind of domain, a model without constraints, or where :func:`posterior_after` raises it.
     """
-    ground, on_line = _ground(surrogate.domain), surrogate.domain.dimension == 1
-    if not on_line:
-        _check_plane("surrogate", surrogate.domain)
+    ground, on_line = _ground("surrogate", surrogate.domain), surrogate.domain.dimension == 1
     if surrogate.outputs == 1:
         raise InvalidArgument("surrogate: must model constraints, for without any every point is safe")
     rounds = np.arange(len(np.asarray(trajectory.indices)) + 1)
@@ -361,7 +354,7 @@ class _Shown:
         score: Acquisition | None,
         width: float = 2.0,
     ) -> None:
-        self.ground, self.on_line, self.width = _ground(surrogate.domain), surrogate.domain.dimension == 1, width
+        self.ground, self.on_line, self.width = _ground("surrogate", surrogate.domain), surrogate.domain.dimension == 1, width
         self.star = None if problem is None else _star(problem)
         self.truth = None if problem is None else _means(problem, self.ground)
         self.size = (4.2, 2.6) if self.on_line else (3.1, 2.7)  # [2] inches
@@ -389,8 +382,13 @@ class _Shown:
                 panels.append(("acquisition" if self.on_line else "acquisition: rank", figures.Quantity("share of points below", rank)))
             chosen = int(indices[before + t]) if before + t < len(indices) else None
             self.frames.append(_Frame(int(t), panels, tried, chosen, _worst(np.asarray(belief.mean))))
-        columns = zip(*(frame.panels for frame in self.frames), strict=True)
-        self.limits = [_extent([quantity for _, quantity in column]) for column in columns]
+        # The least and the greatest finite number of each column.
+        self.limits = list[tuple[float, float]]()
+        for column in zip(*(frame.panels for frame in self.frames), strict=True):
+            tables = [(q.mean, q.low, q.high, q.truth, None if q.seen is None else q.seen[1]) for _, q in column]
+            values = np.concatenate([table for each in tables for table in each if table is not None])
+            finite = values[np.isfinite(values)]
+            self.limits.append((float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0))
 
     def draw(self, axes: Sequence[Axes], frame: _Frame) -> None:
         """Draw the panels of one round."""
@@ -418,25 +416,24 @@ class _Shown:
                 axis.set_ylabel("" if number else axis.get_ylabel())
             axis.set_title(heading)
 
+    def drawn(self, axes: figures.GivenAxes) -> np.ndarray:
+        """Draw a row of panels for each frame, and return the axes."""
+        grid = figures.grid_of_axes(axes, len(self.frames), len(self.limits), self.size)
+        for row, frame in zip(grid, self.frames, strict=True):
+            self.draw(row, frame)
+            row[0].set_ylabel("\n".join(filter(None, (f"after round {frame.round}", row[0].get_ylabel()))))
+        for axis in grid[:-1].flat:
+            axis.set_xlabel("")
+        for axis in grid[1:].flat:
+            axis.set_title("")
+        self.scales(grid[0, 0].figure, [list(column) for column in grid.T], aspect=30)
+        figures.place_legend(grid.flat, new=axes is None)
+        return grid
+
     def scales(self, figure: Figure, columns: Sequence[Any], **style: Any) -> None:
         """Add the colour scale of every column of maps to its axes."""
         for axes, limits in zip(columns, self.limits, strict=True) if not self.on_line else ():
             figure.colorbar(ScalarMappable(Normalize(*limits), figures.SHADES), ax=axes, location="bottom", shrink=0.85, **style)
-
-
-def _drawn(shown: _Shown, axes: figures.GivenAxes) -> np.ndarray:
-    """Draw a row of panels for each frame, and return the axes."""
-    grid = figures.grid_of_axes(axes, len(shown.frames), len(shown.limits), shown.size)
-    for row, frame in zip(grid, shown.frames, strict=True):
-        shown.draw(row, frame)
-        row[0].set_ylabel("\n".join(filter(None, (f"after round {frame.round}", row[0].get_ylabel()))))
-    for axis in grid[:-1].flat:
-        axis.set_xlabel("")
-    for axis in grid[1:].flat:
-        axis.set_title("")
-    shown.scales(grid[0, 0].figure, [list(column) for column in grid.T], aspect=30)
-    figures.place_legend(grid.flat, new=axes is None)
-    return grid
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
@@ -447,16 +444,10 @@ def _ranks(scores: np.ndarray) -> np.ndarray:
     return (pd.Series(np.round(scores / rounding)).rank().to_numpy() - 1) / max(len(scores) - 1, 1)
 
 
-def _extent(quantities: Sequence[figures.Quantity]) -> tuple[float, float]:
-    """Return the least and the greatest finite number of quantities."""
-    tables = [table for q in quantities for table in (q.mean, q.low, q.high, q.truth, None if q.seen is None else q.seen[1])]
-    values = np.concatenate([table for table in tables if table is not None])
-    finite = values[np.isfinite(values)]
-    return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-
-
-def _ground(domain: Domain) -> figures.Ground:
-    """Return the points of a domain, or a box's fine grid."""
+def _ground(name: str, domain: Domain) -> figures.Ground:
+    """Return the points of a line or plane, fine ones of boxes."""
+    if domain.dimension != 1:
+        _check_plane(name, domain)
     if not isinstance(domain, Box):
         return figures.Ground.of(domain)
     with jax.enable_x64(True):
@@ -478,10 +469,7 @@ def _means(problem: AbstractProblem, ground: figures.Ground) -> np.ndarray:
 
 
 def _star(problem: AbstractProblem) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the best feasible point ``[d]`` and its means ``[k]``, or None.
-
-    With contexts there is no single best point.
-    """
+    """Return the best point ``[d]`` and its means ``[k]``, if single."""
     best = optimum(problem)
     if isinstance(problem.domain, Contextual) or np.isnan(float(best.value)):
         return None

@@ -107,11 +107,7 @@ class Comparison:
 
 @checked
 def compare(
-    results: statistics.AnyResults,
-    problem: AbstractProblem | None = None,
-    *,
-    measures: Sequence[str] = (),
-    key: KeyOrSeed | None = None,
+    results: statistics.AnyResults, problem: AbstractProblem | None = None, *, measures: Sequence[str] = (), key: KeyOrSeed | None = None
 ) -> Comparison:
     """Compare runs, such as ``compare({"mine": run, "RPOL": other})``, or a study's runs.
 

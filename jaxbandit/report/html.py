@@ -95,22 +95,34 @@ def write_report(directory: FilePath | Results, out: FilePath | None = None) -> 
 
 def render(dataset: xr.Dataset, *, name: str) -> str:
     """Return a dataset's report as HTML, with ``name`` as default title."""
-    attributes = {name: _json_value(value) for name, value in dataset.attrs.items()}
-    sizes = dataset.sizes
+
+    def parsed(value: object) -> object:
+        """Return an attribute as Python values, parsed if it is JSON."""
+        try:
+            return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
+        except (ValueError, RecursionError):
+            return value
+
+    attributes = {name: parsed(value) for name, value in dataset.attrs.items()}
+    sizes, results = dataset.sizes, StudyPage(dataset)
     facts = f"{sizes['algorithm']} runs of {sizes['trial']} trials, {int(dataset['round'][-1]):,} rounds"
     facts += "".join(f"{words}{attributes[key]}" for key, words in (("seed", ", seed "), ("created", "; made ")) if key in attributes)
-    delays = compose("", [[partial(delay_histogram, dataset)]], size=(7.0, 3.6)) if "arrival" in dataset else None
+    # The head of the page shows the command and the study.
+    values = {name: value for name, value in attributes.items() if name not in ("command", "study")}
+    shown = partial(pformat, width=120, compact=True, sort_dicts=False)
+    nested = [(name, shown(value)) for name, value in values.items() if isinstance(value, dict | list)]
+    single = [[{"text": name, "tag": "code"}, str(value)] for name, value in values.items() if not isinstance(value, dict | list)]
     sections: dict[str, Section] = {
-        "summary": _summary_section(dataset),
+        "summary": results.summary(),
         "flags": flags_in_words(dataset) or [f"None of the {dataset.status.size:,} trials was flagged."],
-        "curves": curve_pictures(dataset),
-        "boxes": _box_pictures(dataset),
-        "sweep": _sweep_pictures(dataset),
-        "delays": [Picture("Delays of the values that arrived within the run.", delays)] if delays else [],
-        "differences": _difference_section(dataset),
-        "wins": _win_pictures(dataset),
-        "growth": _growth_section(dataset),
-        "parameters": _parameter_section(attributes),
+        "curves": results.curves(),
+        "boxes": results.boxes(),
+        "sweep": results.sweeps(),
+        "delays": results.delays(),
+        "differences": results.differences(),
+        "wins": results.wins(),
+        "growth": results.growth(),
+        "parameters": {"single": single, "nested": nested} if values else {},
     }
     return page(
         "study",
@@ -132,117 +144,151 @@ def page(kind: str, sections: Mapping[str, Section], **head: object) -> str:
     return environment.get_template("page.html.j2").render(kind=kind, sections=shown, **head)
 
 
-# Tables.
+class StudyPage:
+    """Sections of a report, computed from the results of a study."""
 
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self.dataset, self.panels, groups = dataset, _measures(dataset), statistics.problem_groups(dataset)
+        # The labels of each problem's algorithms, with a note on the problem.
+        self.groups = [
+            (labels, f", problem {dataset['problem'].sel(algorithm=labels[0]).item()}" if len(groups) > 1 else "") for labels in groups
+        ]
 
-def _summary_section(dataset: xr.Dataset) -> Section:
-    found = summary_rows(dataset)
-    shown = measures_shown(found)
-    rows: list[list[TableCell]] = []
-    for heading, members in groups_of(found).items():
-        rows += [[{"text": heading, "tag": "i"}, *[""] * (len(shown) + 1)]] if heading else []
-        for label, row in members:
-            numbers = (with_half(row[name], row[f"{name} +-"]) + note_of(row, name) for name in shown)
-            rows.append([label, f"{row['trials'] - row['failed']} of {row['trials']}", *numbers])
-    legend = f"{legend_of(found)} Rounds: {int(statistics.elapsed(dataset)[-1]):,}. Trials that failed are left out."
-    written = io.StringIO()
-    write_csv(found, written)
-    copies = {"CSV": written.getvalue(), "LaTeX": latex_table(found)}
-    return {"heads": ["algorithm", "trials", *shown], "rows": rows, "legend": legend, "copies": copies}
+    @property
+    def parts(self) -> list[tuple[xr.Dataset, str]]:
+        """Results on each problem, with a note on it."""
+        return [(_without_problem(self.dataset.sel(algorithm=labels), note), note) for labels, note in self.groups]
+
+    def summary(self) -> Section:
+        """Return the table of means after the last round."""
+        found = summary_rows(self.dataset)
+        shown = measures_shown(found)
+        rows: list[list[TableCell]] = []
+        for heading, members in groups_of(found).items():
+            rows += [[{"text": heading, "tag": "i"}, *[""] * (len(shown) + 1)]] if heading else []
+            for label, row in members:
+                numbers = (with_half(row[name], row[f"{name} +-"]) + note_of(row, name) for name in shown)
+                rows.append([label, f"{row['trials'] - row['failed']} of {row['trials']}", *numbers])
+        legend = f"{legend_of(found)} Rounds: {int(statistics.elapsed(self.dataset)[-1]):,}. Trials that failed are left out."
+        written = io.StringIO()
+        write_csv(found, written)
+        copies = {"CSV": written.getvalue(), "LaTeX": latex_table(found)}
+        return {"heads": ["algorithm", "trials", *shown], "rows": rows, "legend": legend, "copies": copies}
+
+    def differences(self) -> Section:
+        """Return tables of paired differences with intervals and p-values."""
+        tables: list[tuple[str, list[str], list[list[TableCell]]]] = []
+        seed, resamples = 0, 2000
+        for part, note in self.parts:
+            names = part.algorithm.values.tolist()
+            measures = _measures(part, MEASURES) if len(names) > 1 else []
+            pairs = [statistics.paired_differences(part, name, seed=seed, averaged=True, resamples=resamples) for name, _ in measures]
+            # Compare up to seven algorithms each with each, a table for each measure, and more with the first, a column for each measure.
+            if len(names) <= 7:
+                for (_, words), every in zip(measures, pairs, strict=True):
+                    shown = [(r, c) for r in range(len(names)) for c in range(r + 1, len(names))]
+                    found = dict(zip(shown, self._column(every, shown), strict=True))
+                    body = [[name, *(found.get((r, c), "") for c in range(len(names)))] for r, name in enumerate(names)]
+                    tables.append((words + note, ["row minus column", *names], body))
+            elif measures:
+                columns = [self._column(every, [(r, 0) for r in range(1, len(names))]) for every in pairs]
+                body = [list(row) for row in zip(names[1:], *columns, strict=True)]
+                tables.append((note.removeprefix(", "), [f"row minus {names[0]}", *(words for _, words in measures)], body))
+        return {"tables": tables, "resamples": f"{resamples:,}", "seed": seed} if tables else {}
+
+    @staticmethod
+    def _column(pairs: xr.Dataset, shown: Sequence[tuple[int, int]]) -> list[TableCell]:
+        """Return the cells of ``shown`` pairs, with p-values by Holm's correction."""
+
+        def cell(pair: xr.Dataset, corrected: float) -> TableCell:
+            mean, low, high = (float(pair[name]) for name in ("mean", "low", "high"))
+            if not np.isfinite(mean):
+                return "undefined" if int(pair["count"]) else "no common trial"
+            if not np.isfinite(low):
+                return f"{mean:z,.3f} (one trial)"
+            digits = decimals((high - low) / 2)
+            p, holms = ("< 0.0001" if value < 1e-4 else f"{value:.2g}" for value in (float(pair.p), corrected))
+            interval = f"[{low:z,.{digits}f}, {high:z,.{digits}f}]"
+            tag = "b" if corrected <= 0.05 else ""
+            return {"text": f"{mean:z,.{digits}f}", "tag": tag, "interval": interval, "asides": [f"p {p}, Holm {holms}"]}
+
+        corrected = statistics.holm([pairs.p.values[pair] for pair in shown])
+        return [cell(pairs.isel(algorithm=r, versus=c), p) for (r, c), p in zip(shown, corrected, strict=True)]
+
+    def growth(self) -> Section:
+        """Return the table of growth exponents."""
+        measures = _measures(self.dataset, (*MEASURES, ("soft_violation", "soft violation"), ("strong_regret", "strong regret")))
+        fits = [statistics.growth_exponent(self.dataset, name, seed=0, resamples=2000) for name, _ in measures]
+        if not fits:
+            return {}
+
+        def cell(fit: xr.Dataset) -> TableCell:
+            exponent, low, high = (float(fit[key]) for key in ("exponent", "low", "high"))
+            text = f"{exponent:.2f}" if np.isfinite(exponent) else "undefined"
+            return {"text": text + (f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else ""), "asides": [str(fit.reason.values)]}
+
+        return {
+            "heads": ["algorithm", *(words for _, words in measures)],
+            "rows": [[str(label), *(cell(fit.sel(algorithm=label)) for fit in fits)] for label in self.dataset.algorithm.values],
+            **{key: f"{fits[0].attrs[f'{key}_round']:,}" for key in ("first", "last")},
+        }
+
+    def delays(self) -> Section:
+        """Draw a histogram of delays, if there are any."""
+        if "arrival" not in self.dataset:
+            return []
+        drawn = compose("", [[partial(delay_histogram, self.dataset)]], size=(7.0, 3.6))
+        return [Picture("Delays of the values that arrived within the run.", drawn)]
+
+    def curves(self) -> list[Picture]:
+        """Draw averages over rounds with 95% bands, an algorithm for each colour."""
+        few, places = _thinned(self.dataset), self.dataset.indexes["algorithm"]
+        means = [statistics.over_trials(few, name, averaged=True).assign_coords(round=statistics.elapsed(few)) for name, _ in self.panels]
+        parts = [(places.get_indexer(labels), note) for labels, note in figure_parts(self.groups, len(COLOURS))]
+        return mean_pictures(parts, self.panels, means, "Averages over rounds, means over trials with 95% confidence bands")
+
+    def boxes(self) -> list[Picture]:
+        """Draw box plots at ten rounds, three algorithms across and measures downwards."""
+        box = partial(boxes_over_time, every=max(1, int(statistics.elapsed(self.dataset)[-1]) // 10))
+        caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
+        pictures = []
+        for labels, note in figure_parts(self.groups, 3) if self.panels else ():
+            part = self.dataset.sel(algorithm=labels)
+            names = _without_problem(part, note).algorithm.values
+            # A panel has room for 42 letters in a line above it.
+            columns = [(part.sel(algorithm=label), textwrap.fill(plain(name), 42)) for label, name in zip(labels, names, strict=True)]
+            rows = [
+                [partial(box, one, name, heading="" if number else heading, ylabel=words) for one, heading in columns]
+                for number, (name, words) in enumerate(self.panels)
+            ]
+            pictures.append(Picture(f"{caption}{note}.", compose("", rows, size=(4.2, 3.0), one_scale=True)))
+        return pictures
+
+    def sweeps(self) -> list[Picture]:
+        """Draw measures against swept hyper-parameters, a figure for each sweep."""
+        pictures = []
+        for parameters, part in sweeps_of(self.dataset):
+            if panels := _measures(part):
+                figure = Drawing(layout=WholeLabels())
+                sweep(part, measures=panels, parameters=parameters, axes=figure)
+                pictures.append(Picture(f"Means over trials after the last round, over {' and '.join(parameters)}.", figure))
+        return pictures
+
+    def wins(self) -> list[Picture]:
+        """Draw shares of trials won among 2 to 24 algorithms."""
+        pictures = []
+        for part, note in self.parts:
+            count = part.sizes["algorithm"]
+            side = 2.9 + 0.32 * count
+            if 2 <= count <= 24 and (panels := _measures(part)):
+                row = [partial(win_map, statistics.win_matrix(part, name), heading=words) for name, words in panels]
+                pictures.append(Picture(f"Share of trials that the row wins{note}.", compose("", [row], size=(side + 0.8, side))))
+        return pictures
 
 
 def _measures(dataset: xr.Dataset, known: Panels = PANELS) -> Panels:
     """Return the measures in ``known`` that a dataset has, with their labels."""
     return [(name, words) for name, words in known if name in dataset and np.isfinite(dataset[name].values).any()]
-
-
-def _difference_section(dataset: xr.Dataset) -> Section:
-    tables: list[tuple[str, list[str], list[list[TableCell]]]] = []
-    seed, resamples = 0, 2000
-    for labels, note in _groups(dataset):
-        part = _without_problem(dataset.sel(algorithm=labels), note)
-        names, measures = part.algorithm.values.tolist(), _measures(part, MEASURES) if len(labels) > 1 else []
-        pairs = [statistics.paired_differences(part, name, seed=seed, averaged=True, resamples=resamples) for name, _ in measures]
-        # Compare up to seven algorithms each with each, a table for each measure, and more with the first, a column for each measure.
-        if len(names) <= 7:
-            for (_, words), every in zip(measures, pairs, strict=True):
-                shown = [(r, c) for r in range(len(names)) for c in range(r + 1, len(names))]
-                found = dict(zip(shown, _column(every, shown), strict=True))
-                body = [[name, *(found.get((r, c), "") for c in range(len(names)))] for r, name in enumerate(names)]
-                tables.append((words + note, ["row minus column", *names], body))
-        elif measures:
-            columns = [_column(every, [(r, 0) for r in range(1, len(names))]) for every in pairs]
-            body = [list(row) for row in zip(names[1:], *columns, strict=True)]
-            tables.append((note.removeprefix(", "), [f"row minus {names[0]}", *(words for _, words in measures)], body))
-    return {"tables": tables, "resamples": f"{resamples:,}", "seed": seed} if tables else {}
-
-
-def _column(pairs: xr.Dataset, shown: Sequence[tuple[int, int]]) -> list[TableCell]:
-    """Return the cells of ``shown`` pairs, with p-values by Holm's correction."""
-    corrected = statistics.holm([pairs.p.values[pair] for pair in shown])
-    return [_difference(pairs.isel(algorithm=r, versus=c), p) for (r, c), p in zip(shown, corrected, strict=True)]
-
-
-def _difference(pair: xr.Dataset, corrected: float) -> TableCell:
-    mean, low, high = (float(pair[name]) for name in ("mean", "low", "high"))
-    if not np.isfinite(mean):
-        return "undefined" if int(pair["count"]) else "no common trial"
-    if not np.isfinite(low):
-        return f"{mean:z,.3f} (one trial)"
-    digits = decimals((high - low) / 2)
-    p, holms = ("< 0.0001" if value < 1e-4 else f"{value:.2g}" for value in (float(pair.p), corrected))
-    return {
-        "text": f"{mean:z,.{digits}f}",
-        "tag": "b" if corrected <= 0.05 else "",
-        "interval": f"[{low:z,.{digits}f}, {high:z,.{digits}f}]",
-        "asides": [f"p {p}, Holm {holms}"],
-    }
-
-
-def _growth_section(dataset: xr.Dataset) -> Section:
-    measures = _measures(dataset, (*MEASURES, ("soft_violation", "soft violation"), ("strong_regret", "strong regret")))
-    fits = [statistics.growth_exponent(dataset, name, seed=0, resamples=2000) for name, _ in measures]
-    if not fits:
-        return {}
-    return {
-        "heads": ["algorithm", *(words for _, words in measures)],
-        "rows": [[str(label), *(_exponent(fit.sel(algorithm=label)) for fit in fits)] for label in dataset.algorithm.values],
-        **{key: f"{fits[0].attrs[f'{key}_round']:,}" for key in ("first", "last")},
-    }
-
-
-def _exponent(fit: xr.Dataset) -> TableCell:
-    exponent, low, high = (float(fit[key]) for key in ("exponent", "low", "high"))
-    text = f"{exponent:.2f}" if np.isfinite(exponent) else "undefined"
-    return {"text": text + (f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else ""), "asides": [str(fit.reason.values)]}
-
-
-def _parameter_section(attributes: Mapping[str, object]) -> Section:
-    # The head of the page shows the other two.
-    values = {name: value for name, value in attributes.items() if name not in ("command", "study")}
-    shown = partial(pformat, width=120, compact=True, sort_dicts=False)
-    nested = [(name, shown(value)) for name, value in values.items() if isinstance(value, dict | list)]
-    single = [[{"text": name, "tag": "code"}, str(value)] for name, value in values.items() if not isinstance(value, dict | list)]
-    return {"single": single, "nested": nested} if values else {}
-
-
-def _json_value(value: object) -> object:
-    """Return an attribute as Python values, parsed if it is JSON."""
-    try:
-        return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
-    except (ValueError, RecursionError):
-        return value
-
-
-# Figures.
-
-
-def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw averages over rounds with 95% bands, an algorithm for each colour."""
-    panels, few, places = _measures(dataset), _thinned(dataset), dataset.indexes["algorithm"]
-    means = [statistics.over_trials(few, name, averaged=True).assign_coords(round=statistics.elapsed(few)) for name, _ in panels]
-    parts = [(places.get_indexer(labels), note) for labels, note in figure_parts(_groups(dataset), len(COLOURS))]
-    return mean_pictures(parts, panels, means, "Averages over rounds, means over trials with 95% confidence bands")
 
 
 def mean_pictures(parts: Sequence[tuple[Sequence[int], str]], panels: Panels, means: Sequence[xr.Dataset], caption: str) -> list[Picture]:
@@ -255,45 +301,6 @@ def mean_pictures(parts: Sequence[tuple[Sequence[int], str]], panels: Panels, me
         shown = [_without_problem(_thinned(mean.isel(algorithm=list(numbers))), note) for mean in means]
         mean_curves(axes.flat[: len(panels)], shown[0]["round"].values, panels, shown)
         pictures.append(Picture(f"{caption}{note}.", figure))
-    return pictures
-
-
-def _box_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw box plots at ten rounds, three algorithms across and measures downwards."""
-    box = partial(boxes_over_time, every=max(1, int(statistics.elapsed(dataset)[-1]) // 10))
-    caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
-    pictures, panels = [], _measures(dataset)
-    for labels, note in figure_parts(_groups(dataset), 3) if panels else ():
-        names = _without_problem(dataset.sel(algorithm=labels), note).algorithm.values
-        # A panel has room for 42 letters in a line above it.
-        columns = [(dataset.sel(algorithm=label), textwrap.fill(plain(name), 42)) for label, name in zip(labels, names, strict=True)]
-        rows = [
-            [partial(box, part, name, heading="" if number else heading, ylabel=words) for part, heading in columns]
-            for number, (name, words) in enumerate(panels)
-        ]
-        pictures.append(Picture(f"{caption}{note}.", compose("", rows, size=(4.2, 3.0), one_scale=True)))
-    return pictures
-
-
-def _sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw measures against swept hyper-parameters, a figure for each sweep."""
-    pictures = []
-    for parameters, part in sweeps_of(dataset):
-        if panels := _measures(part):
-            figure = Drawing(layout=WholeLabels())
-            sweep(part, measures=panels, parameters=parameters, axes=figure)
-            pictures.append(Picture(f"Means over trials after the last round, over {' and '.join(parameters)}.", figure))
-    return pictures
-
-
-def _win_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw shares of trials won among 2 to 24 algorithms."""
-    pictures = []
-    for labels, note in _groups(dataset):
-        part, side = _without_problem(dataset.sel(algorithm=labels), note), 2.9 + 0.32 * len(labels)
-        if 2 <= len(labels) <= 24 and (panels := _measures(part)):
-            row = [partial(win_map, statistics.win_matrix(part, name), heading=words) for name, words in panels]
-            pictures.append(Picture(f"Share of trials that the row wins{note}.", compose("", [row], size=(side + 0.8, side))))
     return pictures
 
 
@@ -323,12 +330,6 @@ def _without_problem(part: xr.Dataset, note: str) -> xr.Dataset:
     on = "" if start or not problem else f" on {problem}"
     labels = [str(label).replace(on, "", 1) for label in part.algorithm.values]
     return part.assign_coords(algorithm=labels) if len(set(labels)) == len(labels) else part
-
-
-def _groups(dataset: xr.Dataset) -> list[tuple[list[str], str]]:
-    """Return the labels of each problem with a note on it."""
-    groups = statistics.problem_groups(dataset)
-    return [(labels, f", problem {dataset['problem'].sel(algorithm=labels[0]).item()}" if len(groups) > 1 else "") for labels in groups]
 
 
 def address_of(picture: Picture) -> str:

@@ -59,9 +59,16 @@ def session_page(session: Session, *, reload: int | None = None, evaluations: in
     rows = [[ticket, STATES[state], *map(readable, row)] for state, (ticket, *row) in zip(states, zip(*columns, strict=True), strict=True)]
     heads = [*map(space.label, names), *map(outputs.label, outputs.names)]
     raised = [int(event.body.get("status", 0)) for event in session.events]
+    ahead = dict[str, Section]()
+    if evaluations is not None:
+        found = forecast(session, evaluations)
+        caption = (
+            f"Medians of {found.dataset.sizes['future']} futures that are drawn from the belief, with the 80% band of the recommended run."
+        )
+        ahead["forecast"] = {"said": [found.said], "rows": found.rows(), "pictures": [Picture(caption, found.plot())]}
     sections: dict[str, Section] = {
         **(_belief_sections(session, history) if any(told.values()) else {}),
-        **({} if evaluations is None else {"forecast": _forecast_section(session, evaluations)}),
+        **ahead,
         "pending": {"heads": ["ticket", *map(space.label, names), "told"], "rows": waiting},
         "tickets": {
             "heads": ["ticket", "state", *heads],
@@ -92,7 +99,7 @@ def _belief_sections(session: Session, history: xr.Dataset) -> dict[str, Section
     """Return the sections that need a value: recommendation, history, beliefs."""
     outputs, space = session.specification.outputs, session.specification.space
     # With contexts it is the best of all of them.
-    best = session._best_known() if space.actions else session.recommend()
+    best = session._best_known()
     kinds = {1: "Posterior means with bands of two standard deviations", 2: "Posterior means and standard deviations"}
     shown = kinds.get(space.domain.dimension, f"{kinds[1]}, in slices through the recommended point, with what was {nearness(space)}")
     shown += "; white dots were measured, orange marks what is recommended."
@@ -114,14 +121,6 @@ def _belief_sections(session: Session, history: xr.Dataset) -> dict[str, Section
         "belief": [Picture(shown, session.plot(feasibility=bool(outputs.constraints)))],
         "check": _check_section(session),
     }
-
-
-def _forecast_section(session: Session, evaluations: int) -> Section:
-    """Return the forecast of a session."""
-    found = forecast(session, evaluations)
-    count = found.dataset.sizes["future"]
-    caption = f"Medians of {count} futures that are drawn from the belief, with the 80% band of the recommended run."
-    return {"said": [found.said], "rows": found.rows(), "pictures": [Picture(caption, found.plot())]}
 
 
 def _check_section(session: Session) -> Section:

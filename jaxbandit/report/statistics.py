@@ -195,12 +195,9 @@ def paired_differences(dataset: Results, measure: str, *, seed: Seed, averaged: 
 def _differences_of_pairs(dataset: xr.Dataset, measure: str, averaged: bool = False) -> Iterator[tuple[int, int, np.ndarray]]:
     """Yield pairs of algorithms on one problem with their differences."""
     check_measure("measure", dataset, measure)
-    final, ok, keys = (
-        dataset[measure].isel(round=-1).transpose("algorithm", "trial").values,
-        healthy_trials(dataset),
-        _problem_keys(dataset),
-    )
-    final = final.astype(np.float64) / (elapsed(dataset)[-1] if averaged else 1)
+    ok, keys = healthy_trials(dataset), _problem_keys(dataset)
+    final = dataset[measure].isel(round=-1).transpose("algorithm", "trial").values.astype(np.float64)
+    final = final / (elapsed(dataset)[-1] if averaged else 1)
     for a, b in itertools.combinations_with_replacement(range(len(keys)), 2):
         if keys[a] == keys[b]:
             both = ok[a] & ok[b]

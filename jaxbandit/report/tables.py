@@ -143,6 +143,9 @@ def latex_table(
     shown = [named[measure] for measure in measures] or measures_shown(rows)
     problems = list(dict.fromkeys(str(row.get("problem", "")) for row in rows))
 
+    words = {"~": r"\textasciitilde ", "^": r"\textasciicircum ", "\\": r"\textbackslash "}
+    escapes = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | words)
+
     def cell(row: Mapping[str, Any], heading: str) -> str:
         rivals = [other[heading] for other in rows if other.get("problem", "") == row.get("problem", "") and np.isfinite(other[heading])]
         best = len(rivals) > 1 and row[heading] == (max if heading == "best feasible" else min)(rivals)
@@ -153,17 +156,17 @@ def latex_table(
         return f" ({row['failed']} failed)" if row["failed"] else ""
 
     if len(problems) > 1:
-        head, lines = ["algorithm", *map(_escaped, problems)], list[list[str]]()
+        head, lines = ["algorithm", *(place.translate(escapes) for place in problems)], list[list[str]]()
         members = [(row["algorithm"].replace(f" on {row['problem']}", "", 1), str(row["problem"]), row) for row in rows]
         for heading in shown:
             lines.append([f"\\multicolumn{{{len(head)}}}{{l}}{{{formulas[heading]}}}"])
             cells = {(name, place): cell(row, heading) + failed(row) for name, place, row in members}
             names = dict.fromkeys(name for name, _, _ in members)
-            lines += [[_escaped(name), *(cells.get((name, place), "--") for place in problems)] for name in names]
+            lines += [[name.translate(escapes), *(cells.get((name, place), "--") for place in problems)] for name in names]
     else:
         head = ["algorithm", *(formulas[heading] for heading in shown), *([] if measures else ["declared"])]
         lines = [
-            [_escaped(row["algorithm"] + failed(row)), *(cell(row, heading) for heading in shown)]
+            [(row["algorithm"] + failed(row)).translate(escapes), *(cell(row, heading) for heading in shown)]
             + ([] if measures else [f"{row['declared infeasible']}/{row['trials']}"])
             for row in rows
         ]
@@ -175,10 +178,3 @@ def latex_table(
         return text
     said = [f"\\caption{{{caption}}}"] * bool(caption) + [f"\\label{{{label}}}"] * bool(label)
     return "\n".join([r"\begin{table}", r"\centering", *said, text, r"\end{table}"])
-
-
-def _escaped(text: str) -> str:
-    """Return text with LaTeX's special characters escaped."""
-    words = {"~": r"\textasciitilde ", "^": r"\textasciicircum ", "\\": r"\textbackslash "}
-    escapes = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | words)
-    return text.translate(escapes)

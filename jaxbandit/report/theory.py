@@ -136,10 +136,7 @@ class TheoryCheck:
 
 
 def _slopes(curves: np.ndarray) -> np.ndarray:
-    """Return exponents of curves ``[trials, T]`` in the number of rounds.
-
-    They are slopes of least squares in logarithms. A curve that is not positive everywhere in that part has the slope 0.
-    """
+    """Return least-squares exponents of curves ``[trials, T]``, 0 unless positive."""
     rounds = np.arange(1, curves.shape[1] + 1)
     # Exponents are fitted from this share of the horizon on, because bounds are about many rounds.
     late = rounds >= max(2, 0.2 * len(rounds))
@@ -199,9 +196,7 @@ def check(
 def _replayed(
     model: Surrogate, problem: AbstractProblem, key: Array, before: Array, first: Array, chosen: Array, values: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Return deviations, means, noise variances and truth at a trial's points.
-
-    Each is ``[T, k]``."""
+    """Return deviations, means, noise variances and truth ``[T, k]`` of a trial."""
     instance, count = problem.sample(key), len(before)
     beliefs = replay(model, jnp.concatenate([first, chosen]), jnp.concatenate([before, values]))
     if isinstance(model.domain, Box):

@@ -10,14 +10,16 @@ import functools
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
 from jaxbandit.core.codec import ObjectTable, from_fields, from_plain, name_of, origin_of, to_fields, to_plain
 from jaxbandit.core.declare import checked
+from jaxbandit.core.doors import number_of
 from jaxbandit.core.fields import Above, anything, finite, label, scalar, whole
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.text import MAX_NUMBERS_SHOWN
@@ -26,9 +28,24 @@ from jaxbandit.domains import points as bare_points
 from jaxbandit.domains.boxes import PartOfBox, Side
 from jaxbandit.domains.finite import as_texts, distinct_labels, part_of
 from jaxbandit.domains.regions import SuchThat, each_constraint, mask_of
+from jaxbandit.feedback.learner import BESIDE
 
 Place: TypeAlias = tuple[float, ...]
 """A point of the unit cube of a box. It is empty on a finite domain, because numbers stand for its points."""
+
+
+class Spot(NamedTuple):
+    """A point by its number, and on a box its place."""
+
+    number: int
+    place: Place = ()
+
+    @property
+    def point(self) -> int | Place:
+        """The place on a box, and otherwise the number."""
+        return self.place or self.number
+
+
 # A point is on the grid within this share of an axis.
 ON_GRID = 1e-6
 # The arithmetic of every model can represent this value.
@@ -53,20 +70,6 @@ def _decimal(column: np.ndarray) -> np.ndarray:
     if np.array_equal(single, held):
         return single.astype(str).astype(np.float64)[where]
     return np.asarray([_rounded(value, np.max(np.abs(held))) for value in held.tolist()])[where]
-
-
-def _readable(value: float, side: Side) -> float:
-    """Return a number with six digits or a millionth's precision."""
-    digits = [5 - math.floor(math.log10(size)) for size in (side.high - side.low, abs(value)) if size > 0]
-    return round(value, max(digits)) + 0.0
-
-
-def _of_side(column: np.ndarray, side: Side) -> np.ndarray:
-    """Return labels, integers, or numbers without rounding errors of the unit cube."""
-    if side.scale == "integers":
-        return np.asarray(side.labels)[column.astype(int)] if side.labels else column.astype(int)
-    parts = 10.0 ** (13 - np.floor(np.log10(column if side.scale == "log" else max(abs(side.low), abs(side.high)))))
-    return np.asarray(np.rint(column * parts) / parts + 0.0)
 
 
 class Outside(InvalidArgument):
@@ -276,37 +279,42 @@ class Axis:
 class Space:
     """Points of an experiment, in the user's units and for the model.
 
-    A given domain has no ``axes``. On a box the points are its candidates, then the tickets' points ``own`` in the unit cube. All
-    satisfy the constraints ``such_that``; ``kept`` are the numbers of such points on the whole grid of axes.
+    A given domain has no ``axes``. All points satisfy the constraints ``such_that``; ``kept`` are the numbers of such points on the whole
+    grid of axes. Boxes and contexts have classes of their own.
     """
 
+    # Keys of a point in events, the last of which says where the point is.
+    keys: ClassVar[tuple[str, ...]] = ("index",)
     domain: Domain
     axes: tuple[Axis, ...]
     names: tuple[str, ...]
-    own: tuple[tuple[float, ...], ...] = ()
+    own: tuple[Place, ...] = ()
     such_that: tuple[SuchThat, ...] = ()
     kept: np.ndarray | None = None
 
     @classmethod
     def of(cls, domain: Domain | Sequence[Axis] | Mapping[str, Any], such_that: Sequence[SuchThat] = ()) -> Space:
-        """Return the space of a domain, axes or sides.
-
-        Constraints limit it.
-        """
+        """Return the space of a domain, axes or sides within constraints."""
         each_constraint("such_that", such_that)
         # Tables of boxes hold the arguments that were given.
         given: dict[str, Any] = {"such_that": such_that} if such_that else {}
         if isinstance(domain, Mapping):
             domain = box(domain, **given)
         elif isinstance(domain, Box) and such_that:
-            domain = _part_of_box(domain, such_that)
+            made = origin_of(domain)
+            if made is None or isinstance(domain, PartOfBox):
+                words = "belong to the box here" if made else "need a box as domains.box makes it, not a changed one"
+                raise InvalidArgument(f"such_that: constraints {words}; give them to domains.box(..., such_that=[...]) alone")
+            domain = box(**{name: value for name, value in made.items() if name != "type"}, such_that=such_that)
         if isinstance(domain, Domain):
             names = tuple(domain.name_of(number) for number in range(domain.dimension))
             if isinstance(domain, Box):
-                return cls(domain, axes=(), names=names, such_that=domain.region.given if isinstance(domain, PartOfBox) else ())
-            if isinstance(domain, Contextual) and such_that:
-                raise InvalidArgument("such_that: is not for a domain with contexts; give the actions constraints of their own")
-            return cls(domain=part_of(domain, such_that), axes=(), names=names, such_that=tuple(such_that))
+                return BoxSpace(domain, (), names, such_that=domain.region.given if isinstance(domain, PartOfBox) else ())
+            if isinstance(domain, Contextual):
+                if such_that:
+                    raise InvalidArgument("such_that: is not for a domain with contexts; give the actions constraints of their own")
+                return ContextSpace(domain, (), names)
+            return Space(part_of(domain, such_that), (), names, such_that=tuple(such_that))
         if not isinstance(domain, list | tuple) or not domain or not all(isinstance(axis, Axis) for axis in domain):
             words = "a domain of jaxbandit.domains, a list of session.Axis, or a mapping from names to (low, high) and the like"
             raise InvalidArgument(f"domain: must be {words}, got {short(domain)}")
@@ -314,34 +322,29 @@ class Space:
         if seen and (len(seen) == len(domain) or such_that or any(axis.continuous for axis in domain)):
             words = "leave no axis to choose" if len(seen) == len(domain) else "need points on all axes, and no such_that"
             raise InvalidArgument(f"domain: the contexts {', '.join(axis.name for axis in seen)} {words}")
-        domain = [*seen, *(axis for axis in domain if not axis.context)]
-        names = tuple(axis.name for axis in domain)
-        if any(axis.continuous for axis in domain):
-            sides = {axis.name: axis.side() for axis in domain}
-            return cls(domain=box(sides, **given), axes=tuple(domain), names=names, such_that=tuple(such_that))
-        grid = product([axis.scaled for axis in domain])
-        labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in domain)
+        axes = (*seen, *(axis for axis in domain if not axis.context))
+        names = tuple(axis.name for axis in axes)
+        if any(axis.continuous for axis in axes):
+            return BoxSpace.of_axes(axes, such_that)
+        grid = product([axis.scaled for axis in axes])
+        labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in axes)
         named = replace(grid, names=names, categories=labels) if any(labels) else grid
         if seen:
-            named = Contextual.of(named, len(seen), math.prod(len(axis.values) for axis in seen))
+            return ContextSpace(Contextual.of(named, len(seen), math.prod(len(axis.values) for axis in seen)), axes, names)
         if not such_that:
-            return cls(domain=named, axes=tuple(domain), names=names)
-        values = [np.arange(len(axis.values)) if axis.scale == "categorical" else np.asarray(axis.values, np.float64) for axis in domain]
+            return Space(named, axes, names)
+        values = [np.arange(len(axis.values)) if axis.scale == "categorical" else np.asarray(axis.values, np.float64) for axis in axes]
         table = np.stack(np.meshgrid(*values, indexing="ij"), axis=-1).reshape(-1, len(values)).astype(np.float64)
         kept = np.flatnonzero(mask_of(such_that, names, table, labels))
         part = Domain(points=np.asarray(named.points)[kept], names=named.names, categories=named.categories)
-        return cls(domain=part, axes=tuple(domain), names=names, such_that=tuple(such_that), kept=kept)
+        return Space(part, axes, names, such_that=tuple(such_that), kept=kept)
 
     @functools.cached_property
     def columns(self) -> dict[str, np.ndarray]:
         """Coordinates ``[M]`` of all points by name, in the user's units."""
-        if isinstance(self.domain, Box):
-            named = zip(self.names, self.domain.from_unit(self.modelled).T, self.domain.sides, strict=True)
-            return {name: _of_side(column, side) for name, column, side in named}
         if self.axes:
-            values = np.meshgrid(*(np.asarray(axis.values) for axis in self.axes), indexing="ij")
-            kept = slice(None) if self.kept is None else self.kept
-            return {name: column.reshape(-1)[kept] for name, column in zip(self.names, values, strict=True)}
+            values = self._at_points([np.asarray(axis.values) for axis in self.axes], always=True)
+            return dict(zip(self.names, values, strict=True))
         columns = {name: _decimal(column) for name, column in zip(self.names, np.asarray(self.domain.points, np.float64).T, strict=True)}
         labels = {name: labels for name, labels in zip(self.names, self.domain.categories, strict=False) if labels}
         return columns | {name: np.asarray(held)[columns[name].astype(int)] for name, held in labels.items()}
@@ -349,10 +352,7 @@ class Space:
     @functools.cached_property
     def modelled(self) -> np.ndarray:
         """Points ``[M, d]`` for the model, in float64."""
-        points = np.asarray(self.domain.points, np.float64)
-        if not isinstance(self.domain, Box):
-            return points
-        return np.concatenate([self.domain.to_unit(points), np.asarray(self.own, np.float64).reshape(-1, points.shape[1])])
+        return np.asarray(self.domain.points, np.float64)
 
     @property
     def size(self) -> int:
@@ -362,78 +362,86 @@ class Space:
     @property
     def choices(self) -> int | str:
         """Number of points to choose among, ``"any"`` for a box."""
-        return "any" if isinstance(self.domain, Box) else self.domain.size
+        return self.domain.size
+
+    @property
+    def next_point(self) -> dict[str, Any]:
+        """Fields of an event for a further point, before the choice."""
+        return {}
+
+    def event(self, point: int | Place) -> dict[str, Any]:
+        """Return an event's fields for a point, by number or place."""
+        return {"index": point}
+
+    def entered(self, index: int, place: Sequence[float]) -> tuple[Space, Place]:
+        """Return the space with an event's point, and the point's place."""
+        return self, ()
 
     def place(self, point: Mapping[str, object]) -> Place:
         """Return a box's point in the unit cube, or raise as :meth:`nearest`."""
-        self._apart(point)
-        if not isinstance(self.domain, Box):
-            return ()
-        named = list(zip(self.names, self.domain.sides, strict=True))
-        if unknown := [name for name, side in named if side.labels and point[name] not in side.labels]:
-            raise InvalidArgument(f"{unknown[0]}: there is no such category, got {short(dict(point))}")
-        held = np.asarray([side.labels.index(str(point[name])) if side.labels else point[name] for name, side in named], np.float64)
-        unit = self.domain.to_unit(held)
-        if np.any(np.abs(unit - 0.5) > 0.5 + ON_GRID):
-            raise Outside(f"point: must lie in the box, got {short(dict(point))}")
-        return tuple(np.clip(unit, 0, 1).tolist())
+        return ()
+
+    def measured(self, point: Mapping[str, object]) -> tuple[int, dict[str, object], float]:
+        """Return nearest point's number (-1 on a box), plain values and distance."""
+        index = self.nearest(point)
+        distance, there = self.distance(point, index), self.point(index)
+        return index, _plain(point, there) if distance > ON_GRID else dict(there), distance
 
     def coordinates(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return points ``[n, d]`` for the model, also outside the domain.
-
-        ``columns`` have the points in the user's units. Raises ``InvalidArgument`` for an axis with other kinds of values.
-        """
-        found, sides = [], self.domain.sides if isinstance(self.domain, Box) else ()
+        """Return points ``[n, d]`` for the model, perhaps outside, from columns."""
+        found = []
         for number, (name, own) in enumerate(self.columns.items()):
-            column, axis, side = columns[name], self.axes[number] if self.axes else None, sides[number] if sides else None
+            column = columns[name]
             if (column.dtype.kind == "U") != (own.dtype.kind == "U"):
                 raise InvalidArgument(f"{name}: must be categories in both sessions, or numbers in both")
             if own.dtype.kind == "U":
-                labels = [*(side.labels if side else axis.values if axis else self.domain.categories[number])]
+                labels = [*self._labels(number)]
                 if unknown := sorted({*column.tolist()}.difference(labels)):
                     raise InvalidArgument(f"{name}: there is no category {short(unknown[0])}; known are {', '.join(map(str, labels))}")
                 column = np.asarray([labels.index(label) for label in column.tolist()])
             held = column.astype(np.float64)
             if self.is_logarithmic(name):
                 checks.positive(name, held, remedy=Axis.log_remedy)
-            if side is not None:
-                held = side.to_unit(held)
-            elif axis is not None and axis.scale != "categorical":
-                every = np.asarray([axis.values[0], axis.values[-1], *held])
-                every = np.log(every) if axis.scale == "logarithmic" else every
-                held = (every[2:] - every[0]) / (every[1] - every[0])
-            found.append(held)
+            found.append(self._scaled(number, held))
         return np.stack(found, axis=1)
 
+    def _labels(self, number: int) -> Sequence[Any]:
+        """Return the categories of an axis."""
+        return self.axes[number].values if self.axes else self.domain.categories[number]
+
+    def _scaled(self, number: int, values: np.ndarray) -> np.ndarray:
+        """Return an axis's values ``[n]``, or numbers of categories, for the model."""
+        if not self.axes or self.axes[number].scale == "categorical":
+            return values
+        axis = self.axes[number]
+        every = np.asarray([axis.values[0], axis.values[-1], *values])
+        every = np.log(every) if axis.scale == "logarithmic" else every
+        return (every[2:] - every[0]) / (every[1] - every[0])
+
+    def modelled_at(self, spot: Spot) -> np.ndarray:
+        """Return a point ``[d]`` for the model."""
+        return np.asarray(spot.place) if spot.place else self.modelled[spot.number]
+
+    def near(self, spot: Spot) -> np.ndarray:
+        """Return the mask ``[M]`` of points that count as the same."""
+        return np.arange(self.size) == spot.number
+
+    @property
+    def outside(self) -> np.ndarray:
+        """Points ``[M]`` that constraints exclude."""
+        return np.zeros(self.size, bool)
+
+    def point(self, point: int | Place) -> dict[str, float | str]:
+        """Return a point's coordinates by name, given its number or place."""
+        assert not isinstance(point, tuple), "a place is of a box"
+        return {name: column[point].item() for name, column in self.columns.items()}
+
     def readable(self, place: Sequence[float]) -> Place:
-        """Return ``place`` rounded to readable values in the user's units.
-
-        A place that constraints exclude after rounding keeps all digits.
-        """
-        assert isinstance(self.domain, Box)
-        sides = zip(self.point_at(place).items(), self.domain.sides, strict=True)
-        found = self.place({name: _readable(value, side) if isinstance(value, float) else value for (name, value), side in sides})
-        if not isinstance(self.domain, PartOfBox):
-            return found
-        # A point with few digits within this share of the sides of an edge is moved onto it.
-        on_edge = 2e-6
-        rounded = self.domain.settled(np.asarray(found), on_edge)
-        return tuple((rounded if self.domain.is_inside(rounded) else self.domain.settled(np.asarray(place, np.float64))).tolist())
-
-    def point_at(self, place: Sequence[float]) -> dict[str, float | str]:
-        """Return a place in the unit cube in the user's units."""
-        return dataclasses.replace(self, own=(tuple(place),)).point(self.domain.size)
-
-    def point(self, index: int) -> dict[str, float | str]:
-        """Return a point's coordinates by name, in the user's units or labels."""
-        return {name: column[index].item() for name, column in self.columns.items()}
+        """Return ``place`` rounded to readable values in the user's units."""
+        return tuple(place)
 
     def nearest(self, point: Mapping[str, object]) -> int:
-        """Return the number of the point nearest to the user's ``point``.
-
-        Raises:
-          InvalidArgument: unless ``point`` has a category or a number on the axis for every coordinate.
-        """
+        """Return the nearest point's number, or raise ``InvalidArgument`` without one."""
         apart = self._apart(point)
         if self.axes and self.kept is None:
             return int(np.ravel_multi_index([int(np.argmin(shares)) for shares in apart], self.domain.grid_shape))
@@ -443,31 +451,28 @@ class Space:
         return int(np.argmin(squares))
 
     def context(self, given: Mapping[str, object] | None) -> int | None:
-        """Return the number of the context nearest to the user's values.
+        """Return the number of the nearest context, ``None`` without contexts."""
+        if given is not None:
+            raise InvalidArgument(f"context: must be None, because no axis is a context, got {short(given)}")
+        return None
 
-        It is ``None`` without contexts.
-        """
-        domain = self.domain
-        if not isinstance(domain, Contextual):
-            if given is not None:
-                raise InvalidArgument(f"context: must be None, because no axis is a context, got {short(given)}")
-            return None
-        names = self.names[: domain.context_axes]
-        if not isinstance(given, Mapping) or given.keys() != set(names):
-            raise InvalidArgument(f"context: must be a mapping from {', '.join(names)} to the values seen now, got {short(given)}")
-        return self.nearest({**self.point(0), **given}) // domain.actions
+    def context_of(self, index: Any) -> int | None:
+        """Return the number of a point's context, ``None`` without contexts."""
+        return None
 
-    @property
-    def actions(self) -> int:
-        """Number of actions of each context, 0 without contexts."""
-        return self.domain.actions if isinstance(self.domain, Contextual) else 0
+    def in_context(self, point: int | Place, context: int | None) -> int | Place:
+        """Return the point with the same action in a context."""
+        return point
 
     def of_context(self, context: int | None) -> np.ndarray:
         """Return the mask ``[M]`` of a context's points, all for ``None``."""
-        if context is None or not isinstance(self.domain, Contextual):
-            return np.ones(self.size, bool)
-        here: np.ndarray = np.arange(self.size) // self.domain.actions == context
-        return here
+        return np.ones(self.size, bool)
+
+    def check_one_best(self, argument: str, why: str) -> None:
+        """Raise ``InvalidArgument`` in a session with contexts, and say why."""
+
+    def check_algorithm(self, algorithm: Algorithm) -> None:
+        """Raise ``InvalidArgument`` if an algorithm cannot choose points here."""
 
     def distance(self, point: Mapping[str, object], index: int) -> float:
         """Return the distance of points as the largest share of an axis."""
@@ -477,14 +482,11 @@ class Space:
             return float(max(shares[number] for shares, number in zip(apart, numbers, strict=True)))
         return float(max(shares[index] for shares in self._at_points(apart)))
 
-    def _at_points(self, apart: list[np.ndarray]) -> list[np.ndarray]:
-        """Return distances ``[M]`` of all points along each axis.
-
-        They are from the given values of axes, or from the points themselves.
-        """
-        if self.kept is None:
-            return apart
-        return [shares.reshape(-1)[self.kept] for shares in np.meshgrid(*apart, indexing="ij")]
+    def _at_points(self, tables: list[np.ndarray], *, always: bool = False) -> list[np.ndarray]:
+        """Return tables ``[M]`` of points from tables of the axes' values."""
+        if self.kept is None and not always:
+            return tables
+        return [table.reshape(-1)[slice(None) if self.kept is None else self.kept] for table in np.meshgrid(*tables, indexing="ij")]
 
     def _apart(self, point: Mapping[str, object]) -> list[np.ndarray]:
         """Return relative distances of values ``[n]`` or points ``[M]`` by coordinate."""
@@ -504,8 +506,6 @@ class Space:
 
     def is_logarithmic(self, name: str) -> bool:
         """Return whether an axis or a side has a logarithmic scale."""
-        if isinstance(self.domain, Box):
-            return self.domain.sides[self.names.index(name)].scale == "log"
         return any(axis.name == name and axis.scale == "logarithmic" for axis in self.axes)
 
     def label(self, name: str) -> str:
@@ -514,57 +514,199 @@ class Space:
 
     def table(self) -> dict[str, object]:
         """Return plain values for :meth:`from_table`."""
-        written = [one if isinstance(one, str) else {"function": name_of(one)} for one in self.such_that]
-        beside: dict[str, object] = {"such_that": written} if written else {}
-        if self.axes:
-            return {"axes": [to_fields(axis, "axis") for axis in self.axes]} | beside
+        written = _plain_constraints(self.such_that)
+        limits: dict[str, object] = {"such_that": written} if written else {}
+        return {"axes": [to_fields(axis, "axis") for axis in self.axes]} | limits if self.axes else self._domain_table(limits)
+
+    def _domain_table(self, limits: dict[str, object]) -> dict[str, object]:
+        """Return the plain values of a given domain within limits."""
         domain = self.domain
-        if isinstance(domain, Box):
-            made = origin_of(domain) if written else None
-            return {"box": to_plain(domain) if made is None else to_plain({**made, **beside})}
-        if isinstance(domain, Contextual):
-            beside["contexts"] = [domain.context_axes, domain.contexts]
         held = {"product": [np.asarray(axis).tolist() for axis in domain.axes]} if domain.axes else {"points": to_plain(domain.points)}
-        return held | {name: value for name in ("names", "categories") if (value := getattr(domain, name))} | beside
+        return held | {name: value for name in ("names", "categories") if (value := getattr(domain, name))} | limits
 
     @classmethod
     def from_table(cls, table: ObjectTable, such_that: Sequence[SuchThat] | None = None) -> Space:
-        """Return the space that :meth:`table` describes.
-
-        The table has the names of functions. ``such_that`` has the functions.
-        """
-        written = table.get("such_that", table["box"].get("such_that", ()) if "box" in table else ())
-        given = _same_as_written(written, such_that)
+        """Return a :meth:`table`'s space, with the functions of ``such_that``."""
+        box_table: dict[str, Any] = table.get("box", {})
+        written: Any = table.get("such_that", box_table.get("such_that", ()))
+        given = tuple(such_that or ())
+        if such_that is None and all(isinstance(one, str) for one in written):
+            given = tuple(written)
+        elif _plain_constraints(given) != list(written):
+            shown = ", ".join(repr(one) if isinstance(one, str) else f"the function {one['function']}" for one in written)
+            words = f"the session was made with {shown or 'no constraints'}"
+            raise InvalidArgument(f"such_that: {words}; give the same, got {short(such_that)}")
         if "axes" in table:
             return cls.of([from_fields(Axis, axis, "axis") for axis in table["axes"]], given)
         if "box" in table:
-            return cls.of(from_plain(Domain, table["box"] | ({"such_that": given} if given else {}), "box"))
+            return cls.of(from_plain(Domain, box_table | ({"such_that": given} if given else {}), "box"))
         domain = product(table["product"]) if "product" in table else bare_points(table["points"])
         named = replace(domain, names=tuple(table.get("names", ())), categories=tuple(map(tuple, table.get("categories", ()))))
         return cls.of(Contextual.of(named, *table["contexts"]) if "contexts" in table else named, given)
 
 
-def _part_of_box(domain: Box, such_that: Sequence[SuchThat]) -> Box:
-    """Return the part of a box that satisfies constraints.
+@dataclasses.dataclass(frozen=True)
+class ContextSpace(Space):
+    """Points of contexts that are seen and actions that are chosen."""
 
-    The result is made as the box was.
-    """
-    made = origin_of(domain)
-    if made is None or isinstance(domain, PartOfBox):
-        words = "belong to the box here" if made else "need a box as domains.box makes it, not a changed one"
-        raise InvalidArgument(f"such_that: constraints {words}; give them to domains.box(..., such_that=[...]) alone")
-    return box(**{name: value for name, value in made.items() if name != "type"}, such_that=such_that)
+    domain: Contextual
+
+    def context(self, given: Mapping[str, object] | None) -> int | None:
+        names = self.names[: self.domain.context_axes]
+        if not isinstance(given, Mapping) or given.keys() != set(names):
+            raise InvalidArgument(f"context: must be a mapping from {', '.join(names)} to the values seen now, got {short(given)}")
+        return self.context_of(self.nearest({**self.point(0), **given}))
+
+    def context_of(self, index: Any) -> int | None:
+        # A damaged journal may have anything in its place.
+        return index // self.domain.actions if isinstance(index, int) else None
+
+    def in_context(self, point: int | Place, context: int | None) -> int | Place:
+        actions = self.domain.actions
+        return point if context is None or isinstance(point, tuple) else context * actions + point % actions
+
+    def of_context(self, context: int | None) -> np.ndarray:
+        numbers = np.arange(self.size) // self.domain.actions
+        return np.ones(self.size, bool) if context is None else numbers == context
+
+    def check_one_best(self, argument: str, why: str) -> None:
+        raise InvalidArgument(f"{argument}: needs a session without contexts, because {why}")
+
+    def check_algorithm(self, algorithm: Algorithm) -> None:
+        if algorithm.traits.certifies or not algorithm.on_contexts:
+            raise InvalidArgument(
+                f"algorithm: {type(algorithm).__name__} cannot choose among the actions of a context in a session; take Cei, Pdcbo,"
+                " Rpol or another algorithm that scores points"
+            )
+
+    def _domain_table(self, limits: dict[str, object]) -> dict[str, object]:
+        return super()._domain_table(limits) | {"contexts": [self.domain.context_axes, self.domain.contexts]}
 
 
-def _same_as_written(written: Sequence[Any], such_that: Sequence[SuchThat] | None) -> tuple[SuchThat, ...]:
-    """Return the constraints of a journal, with functions from ``such_that``.
+@dataclasses.dataclass(frozen=True)
+class BoxSpace(Space):
+    """Points of a box: its candidates, then the places of tickets."""
 
-    Raises ``InvalidArgument`` if the functions have other names.
-    """
-    names = [one if isinstance(one, str) else {"function": name_of(one)} for one in such_that or ()]
-    if such_that is None and all(isinstance(one, str) for one in written):
-        return tuple(written)
-    if names != list(written):
-        shown = ", ".join(repr(one) if isinstance(one, str) else f"the function {one['function']}" for one in written) or "no constraints"
-        raise InvalidArgument(f"such_that: the session was made with {shown}; give the same, got {short(such_that)}")
-    return tuple(such_that or ())
+    keys: ClassVar[tuple[str, ...]] = ("index", "place")
+    domain: Box
+
+    @classmethod
+    def of_axes(cls, axes: Sequence[Axis], such_that: Sequence[SuchThat] = ()) -> BoxSpace:
+        """Return the box of axes, even without continuous ones."""
+        given: dict[str, Any] = {"such_that": such_that} if such_that else {}
+        domain = box({axis.name: axis.side() for axis in axes}, **given)
+        return cls(domain, tuple(axes), tuple(axis.name for axis in axes), such_that=tuple(such_that))
+
+    @functools.cached_property
+    def columns(self) -> dict[str, np.ndarray]:
+        """Coordinates ``[M]`` of all points by name, in the user's units."""
+        columns = dict[str, np.ndarray]()
+        for name, column, side in zip(self.names, self.domain.from_unit(self.modelled).T, self.domain.sides, strict=True):
+            if side.scale == "integers":
+                columns[name] = np.asarray(side.labels)[column.astype(int)] if side.labels else column.astype(int)
+                continue
+            # Numbers without rounding errors of the unit cube have 14 digits.
+            parts = 10.0 ** (13 - np.floor(np.log10(column if side.scale == "log" else max(abs(side.low), abs(side.high)))))
+            columns[name] = np.asarray(np.rint(column * parts) / parts + 0.0)
+        return columns
+
+    @functools.cached_property
+    def modelled(self) -> np.ndarray:
+        """Points ``[M, d]`` of the unit cube, in float64."""
+        points = np.asarray(self.domain.points, np.float64)
+        return np.concatenate([self.domain.to_unit(points), np.asarray(self.own, np.float64).reshape(-1, points.shape[1])])
+
+    @property
+    def choices(self) -> int | str:
+        return "any"
+
+    @property
+    def next_point(self) -> dict[str, Any]:
+        return {"index": self.size}
+
+    def event(self, point: int | Place) -> dict[str, Any]:
+        return self.next_point | {"place": list(point)} if isinstance(point, tuple) else {"index": point}
+
+    def entered(self, index: int, place: Sequence[float]) -> tuple[Space, Place]:
+        own = tuple(map(float, place))
+        checks.shape("place", own, (self.domain.dimension,))
+        checks.finite("place", np.asarray(own))
+        return dataclasses.replace(self, own=(*self.own, own)), own
+
+    def place(self, point: Mapping[str, object]) -> Place:
+        self._apart(point)
+        named = list(zip(self.names, self.domain.sides, strict=True))
+        if unknown := [name for name, side in named if side.labels and point[name] not in side.labels]:
+            raise InvalidArgument(f"{unknown[0]}: there is no such category, got {short(dict(point))}")
+        held = np.asarray([side.labels.index(str(point[name])) if side.labels else point[name] for name, side in named], np.float64)
+        unit = self.domain.to_unit(held)
+        if np.any(np.abs(unit - 0.5) > 0.5 + ON_GRID):
+            raise Outside(f"point: must lie in the box, got {short(dict(point))}")
+        return tuple(np.clip(unit, 0, 1).tolist())
+
+    def measured(self, point: Mapping[str, object]) -> tuple[int, dict[str, object], float]:
+        # This raises for a point outside the box.
+        self.place(point)
+        return -1, _plain(point, point), 0.0
+
+    def distance(self, point: Mapping[str, object], index: int) -> float:
+        return 0.0
+
+    def _labels(self, number: int) -> Sequence[Any]:
+        return self.domain.sides[number].labels
+
+    def _scaled(self, number: int, values: np.ndarray) -> np.ndarray:
+        return np.asarray(self.domain.sides[number].to_unit(values))
+
+    def near(self, spot: Spot) -> np.ndarray:
+        return super().near(spot) | self.domain.are_near(self.modelled, np.asarray(spot.place), BESIDE)
+
+    @property
+    def outside(self) -> np.ndarray:
+        return ~self.domain.holds(self.modelled) if isinstance(self.domain, PartOfBox) else super().outside
+
+    def readable(self, place: Sequence[float]) -> Place:
+        """Return ``place`` rounded to readable values in the user's units.
+
+        Numbers have six digits or a millionth's precision. A place that constraints exclude after rounding keeps all digits.
+        """
+        point = self.point(tuple(place))
+        for (name, value), side in zip(point.items(), self.domain.sides, strict=True):
+            if isinstance(value, float):
+                digits = [5 - math.floor(math.log10(size)) for size in (side.high - side.low, abs(value)) if size > 0]
+                point[name] = round(value, max(digits)) + 0.0
+        found = self.place(point)
+        if not isinstance(self.domain, PartOfBox):
+            return found
+        # A point with few digits within this share of the sides of an edge is moved onto it.
+        on_edge = 2e-6
+        rounded = self.domain.settled(np.asarray(found), on_edge)
+        return tuple((rounded if self.domain.is_inside(rounded) else self.domain.settled(np.asarray(place, np.float64))).tolist())
+
+    def point(self, point: int | Place) -> dict[str, float | str]:
+        if isinstance(point, tuple):
+            return dataclasses.replace(self, own=(point,)).point(self.domain.size)
+        return super().point(point)
+
+    def check_algorithm(self, algorithm: Algorithm) -> None:
+        if not algorithm.on_boxes:
+            raise InvalidArgument(
+                f"algorithm: {type(algorithm).__name__} chooses among the points of a grid; give every axis a number of points"
+            )
+
+    def is_logarithmic(self, name: str) -> bool:
+        return self.domain.sides[self.names.index(name)].scale == "log"
+
+    def _domain_table(self, limits: dict[str, object]) -> dict[str, object]:
+        made = origin_of(self.domain) if limits else None
+        return {"box": to_plain(self.domain) if made is None else to_plain({**made, **limits})}
+
+
+def _plain(point: Mapping[str, object], there: Mapping[str, object]) -> dict[str, object]:
+    """Return a point's numbers as floats or integers, and labels as ``there``."""
+    return {name: held if isinstance(held, str) else number_of(point[name]) for name, held in there.items()}
+
+
+def _plain_constraints(such_that: Sequence[SuchThat]) -> list[Any]:
+    """Return constraints as texts, and functions by their names."""
+    return [one if isinstance(one, str) else {"function": name_of(one)} for one in such_that]

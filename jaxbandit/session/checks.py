@@ -83,10 +83,7 @@ class ModelCheck:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return the flags as a list, and a table.
-
-        The table has a row for each output.
-        """
+        """Return the flags as a list, and a table of the outputs."""
         from html import escape
 
         head, *body = self.rows()
@@ -95,13 +92,53 @@ class ModelCheck:
         return f"<ul>{said}</ul>{html_table(head, body, caption=least)}"
 
 
-class Values(NamedTuple):
+class OutputValues(NamedTuple):
     """Values of one output by ticket, with their points."""
 
     name: str
     tickets: np.ndarray
     indices: np.ndarray
     values: np.ndarray
+
+    def left_out(self, shown: Shown, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return leave-one-out means and deviations ``[K, n]``, and values ``[n]``.
+
+        They are in the models' units, and deviations are of values with noise (Rasmussen and Williams 2006, eq. 5.12).
+        """
+        told = [(int(index), {self.name: float(value)}) for index, value in zip(self.indices, self.values, strict=True)]
+        _, _, seen = standardised(shown.outputs, shown.standard, told, [number])
+        average, values, found = shown.averages[number], seen[:, 0], list[tuple[np.ndarray, np.ndarray]]()
+        for kernel, noise in average.models:
+            matrix = covariances(kernel, shown.points[self.indices]) + float(average.data.constant)
+            inverse = np.linalg.inv(matrix + max(float(noise), 1e-10) * np.eye(len(values)))
+            precisions = np.diagonal(inverse)
+            found.append((values - inverse @ values / precisions, 1 / np.sqrt(precisions)))
+        means, deviations = map(np.stack, zip(*found, strict=True))
+        return means, deviations, values
+
+    def candidates(self, state: State, shown: Shown, number: int) -> tuple[list[mistakes.Candidate], float | None, list[Any]]:
+        """Return models that may have made the values, location and transforms."""
+        average, standard = shown.averages[number], shown.standard
+        models = [(kernel, float(noise), float(weight)) for (kernel, noise), weight in zip(average.models, average.weights, strict=True)]
+        if state.shown is None:
+            [(kernel, noise, _)] = models
+            others = mistakes.misstatements(kernel, noise)
+            models = [(kernel, noise, 0.5), *((*one, 0.5 / len(others)) for one in others)]
+            return models, standard.location[number] if state.standard is None else None, [mistakes.unchanged]
+        sign = state.specification.outputs.objective.sign
+        own = for_each("kernel", state.specification.first[0], state.specification.outputs, standard)[number]
+        transforms = [mistakes.unchanged]
+        for side in (1, -1):
+            transforms += [mistakes.logarithmic(side)] if np.all(side * self.values > 0) else []
+        if number == 0 and standard.bend is not None:
+            transforms.append((lambda values: standard.bent(sign * values), lambda values: standard.log_slope(sign * values)))
+        return mistakes.around([models[0][0], own], shown.points[self.indices], models), None, transforms
+
+    def is_among(self, tickets: np.ndarray) -> bool:
+        """Return whether values of tickets lie around the others' range."""
+        some = np.isin(self.tickets, tickets)
+        low, high = np.min(self.values[~some], initial=np.inf), np.max(self.values[~some], initial=-np.inf)
+        return bool(np.all(some) or np.all(np.abs(self.values[some] - (low + high) / 2) <= 1.5 * (high - low)))
 
 
 def checked_model(state: State) -> ModelCheck:
@@ -112,7 +149,7 @@ def checked_model(state: State) -> ModelCheck:
 
     outputs = state.specification.outputs
     told = [
-        Values(name, *(np.asarray(column) for column in zip(*rows, strict=True)))
+        OutputValues(name, *(np.asarray(column) for column in zip(*rows, strict=True)))
         for name in outputs.names
         if len(rows := [(n, one.ticket.index, one.values[name]) for n, one in state.records.items() if name in one.values]) >= MIN_VALUES
     ]
@@ -126,7 +163,7 @@ def checked_model(state: State) -> ModelCheck:
     tails = np.full(len(tickets), np.inf)
     for row, one in enumerate(told):
         number, at = outputs.names.index(one.name), np.searchsorted(tickets, one.tickets)
-        means, deviations, seen = left_out(shown, number, one)
+        means, deviations, seen = one.left_out(shown, number)
         away, weights = (seen - means) / deviations, shown.averages[number].weights
         mean, sd = shown.in_units(number, means, deviations)
         smaller = weights @ ndtr(away)
@@ -149,30 +186,11 @@ def checked_model(state: State) -> ModelCheck:
     return ModelCheck(tuple(flags), table, inside, tuple(map(int, least)), drift, outputs)
 
 
-def left_out(shown: Shown, number: int, one: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return leave-one-out means and deviations ``[K, n]``, and values ``[n]``.
-
-    Each prediction of a value is given all others. Values are in the units of the models.
-
-    The deviation is that of a value, with its noise (Rasmussen and Williams 2006, eq. 5.12).
-    """
-    told = [(int(index), {one.name: float(value)}) for index, value in zip(one.indices, one.values, strict=True)]
-    _, _, seen = standardised(shown.outputs, shown.standard, told, [number])
-    average, values, found = shown.averages[number], seen[:, 0], list[tuple[np.ndarray, np.ndarray]]()
-    for kernel, noise in average.models:
-        matrix = covariances(kernel, shown.points[one.indices]) + float(average.data.constant)
-        inverse = np.linalg.inv(matrix + max(float(noise), 1e-10) * np.eye(len(values)))
-        precisions = np.diagonal(inverse)
-        found.append((values - inverse @ values / precisions, 1 / np.sqrt(precisions)))
-    means, deviations = map(np.stack, zip(*found, strict=True))
-    return means, deviations, values
-
-
-def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[str], dict[str, float]]:
+def flagged(state: State, shown: Shown, told: Sequence[OutputValues]) -> tuple[list[str], dict[str, float]]:
     """Return sentences about likely mistakes, and the drift of every output."""
     names = state.specification.outputs.names
     # Mistakes are looked for among the latest 128 values of every output.
-    told = [Values(one.name, *(column[-128:] for column in one[1:])) for one in told]
+    told = [OutputValues(one.name, *(column[-128:] for column in one[1:])) for one in told]
     varied = {one.name: one for one in told if np.ptp(one.values) > 0}
     pairs = [
         (one, other)
@@ -180,9 +198,9 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
         if len(np.intersect1d(one.tickets, other.tickets)) >= MIN_VALUES
     ]
     is_stated = state.shown is None
-    candidates = {name: _candidates(state, shown, names.index(name), one) for name, one in varied.items()}
+    candidates = {name: one.candidates(state, shown, names.index(name)) for name, one in varied.items()}
 
-    def column(one: Values, kept: np.ndarray) -> mistakes.Column:
+    def column(one: OutputValues, kept: np.ndarray) -> mistakes.Column:
         models, location, transforms = candidates[one.name]
         return mistakes.Column.of(shown.points[one.indices[kept]], one.values[kept], models, location, transforms)
 
@@ -195,18 +213,18 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
     for _ in range(most):
         found: list[tuple[mistakes.Block, np.ndarray, tuple[str, ...]]] = []
         for one in now.values():
-            found.append((mistakes.wrong_unit(column(one, np.ones(len(one.values), bool))), one.tickets, (one.name,)))
+            found.append((column(one, np.ones(len(one.values), bool)).wrong_unit(), one.tickets, (one.name,)))
         for first, second in pairs:
             one, other = now[first.name], now[second.name]
             both = [np.isin(a.tickets, b.tickets) for a, b in ((one, other), (other, one))]
-            block = mistakes.exchanged(column(one, both[0]), column(other, both[1]))
+            block = column(one, both[0]).exchanged(column(other, both[1]))
             found.append((block, one.tickets[both[0]], (one.name, other.name)))
         block, tickets, which = max(found, key=lambda each: each[0].evidence)
         wrong = tickets[block.first : block.last + 1]
         corrected = _as_meant(now, which, wrong, block.factor)
-        if block.evidence <= np.log(values_likelier) or not all(_is_among(one, wrong) for one in corrected.values()):
+        if block.evidence <= np.log(values_likelier) or not all(one.is_among(wrong) for one in corrected.values()):
             break
-        said.append(_unit_in_words(which[0], wrong, block.factor) if len(which) == 1 else _exchange_in_words(which, wrong))
+        said.append(_mistake_in_words(which, wrong, block.factor))
         now |= corrected
     drift, stated = dict.fromkeys((one.name for one in told), 0.0), dict[tuple[str, ...], np.ndarray]()
     for name, one in now.items():
@@ -215,7 +233,10 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
         whole = mistakes.Column.of(points, one.values, models, None, transforms, trend=points)
         evidence, drift[name] = whole.drift() if whole.freedom >= MIN_VALUES - 1 else (-np.inf, 0.0)
         if evidence > np.log(likelier):
-            said.append(_drift_in_words(name, one.tickets, drift[name]))
+            where = f"from ticket {one.tickets[0]} to ticket {one.tickets[-1]}"
+            change = f"{'rise' if drift[name] > 0 else 'fall'} by about {abs(drift[name]):.3g}"
+            advice = f"measure the point of ticket {one.tickets[0]} again, and calibrate the instrument if the value has changed"
+            said.append(f"Values of {name} at equal points {change} {where}; {advice}.")
         if is_stated:
             kernel, noise, _ = models[0]
             # Standardised values have about the variance of the model.
@@ -232,29 +253,7 @@ def flagged(state: State, shown: Shown, told: Sequence[Values]) -> tuple[list[st
     return said, drift
 
 
-def _candidates(state: State, shown: Shown, number: int, one: Values) -> tuple[list[mistakes.Candidate], float | None, list[Any]]:
-    """Return an output's candidate models, location and transforms of values.
-
-    A candidate model may have made the values.
-    """
-    average, standard = shown.averages[number], shown.standard
-    models = [(kernel, float(noise), float(weight)) for (kernel, noise), weight in zip(average.models, average.weights, strict=True)]
-    if state.shown is None:
-        [(kernel, noise, _)] = models
-        others = mistakes.misstatements(kernel, noise)
-        models = [(kernel, noise, 0.5), *((*one, 0.5 / len(others)) for one in others)]
-        return models, standard.location[number] if state.standard is None else None, [mistakes.unchanged]
-    sign = state.specification.outputs.objective.sign
-    own = for_each("kernel", state.specification.first[0], state.specification.outputs, standard)[number]
-    transforms = [mistakes.unchanged]
-    for side in (1, -1):
-        transforms += [mistakes.logarithmic(side)] if np.all(side * one.values > 0) else []
-    if number == 0 and standard.bend is not None:
-        transforms.append((lambda values: standard.bent(sign * values), lambda values: standard.log_slope(sign * values)))
-    return mistakes.around([models[0][0], own], shown.points[one.indices], models), None, transforms
-
-
-def _as_meant(now: dict[str, Values], which: tuple[str, ...], wrong: np.ndarray, factor: float) -> dict[str, Values]:
+def _as_meant(now: dict[str, OutputValues], which: tuple[str, ...], wrong: np.ndarray, factor: float) -> dict[str, OutputValues]:
     """Return the outputs of a mistake with the values that were meant."""
     if len(which) == 1:
         [one] = (now[name] for name in which)
@@ -266,49 +265,20 @@ def _as_meant(now: dict[str, Values], which: tuple[str, ...], wrong: np.ndarray,
     return {one.name: one._replace(values=values), other.name: other._replace(values=others)}
 
 
-def _is_among(one: Values, tickets: np.ndarray) -> bool:
-    """Return whether some tickets' values are within a range.
-
-    The range is of the others, or another one around it.
-    """
-    some = np.isin(one.tickets, tickets)
-    low, high = np.min(one.values[~some], initial=np.inf), np.max(one.values[~some], initial=-np.inf)
-    return bool(np.all(some) or np.all(np.abs(one.values[some] - (low + high) / 2) <= 1.5 * (high - low)))
-
-
-def _of_tickets(tickets: np.ndarray) -> str:
-    """Return tickets in words, such as ``"tickets 3 to 7"``.
-
-    One ticket is ``"ticket 3"``.
-    """
-    return f"ticket {tickets[0]}" if len(tickets) == 1 else f"tickets {tickets[0]} to {tickets[-1]}"
-
-
-def _correction() -> str:
-    return either("tell(..., correct=True)", "session tell with --correct")
-
-
-def _unit_in_words(name: str, tickets: np.ndarray, factor: float) -> str:
-    one = len(tickets) == 1
+def _mistake_in_words(names: Sequence[str], tickets: np.ndarray, factor: float) -> str:
+    """Return a sentence about values in another unit, or exchanged ones."""
+    one, correction = len(tickets) == 1, either("tell(..., correct=True)", "session tell with --correct")
+    where = f"ticket {tickets[0]}" if one else f"tickets {tickets[0]} to {tickets[-1]}"
+    if len(names) > 1:
+        subject = f"{names[0]} and {names[1]} of {where} seem to be exchanged"
+        return f"{subject}; check the columns, and correct them by {correction}."
     if factor < 0:
         mistake, cause = "the wrong sign", "the sign"
     else:
-        mistake, cause = f"a value {factor:g} times too large" if factor > 1 else f"a value {1 / factor:g} times too small", "the unit"
-        mistake = mistake if one else mistake.replace("a value", "values")
-    subject = f"{name} of {_of_tickets(tickets)} {'seems' if one else 'seem'} to have {mistake} beside the other values"
-    return f"{subject}; check {cause}, and correct {'it' if one else 'them'} by {_correction()}."
-
-
-def _exchange_in_words(names: tuple[str, ...], tickets: np.ndarray) -> str:
-    subject = f"{names[0]} and {names[1]} of {_of_tickets(tickets)} seem to be exchanged"
-    return f"{subject}; check the columns, and correct them by {_correction()}."
-
-
-def _drift_in_words(name: str, tickets: np.ndarray, size: float) -> str:
-    where = f"from ticket {tickets[0]} to ticket {tickets[-1]}"
-    change = f"{'rise' if size > 0 else 'fall'} by about {abs(size):.3g}"
-    advice = f"measure the point of ticket {tickets[0]} again, and calibrate the instrument if the value has changed"
-    return f"Values of {name} at equal points {change} {where}; {advice}."
+        size = f"{factor:g} times too large" if factor > 1 else f"{1 / factor:g} times too small"
+        mistake, cause = f"{'a value' if one else 'values'} {size}", "the unit"
+    subject = f"{names[0]} of {where} {'seems' if one else 'seem'} to have {mistake} beside the other values"
+    return f"{subject}; check {cause}, and correct {'it' if one else 'them'} by {correction}."
 
 
 def _model_in_words(names: tuple[str, ...], part: str, factor: float) -> str:

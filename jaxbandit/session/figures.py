@@ -118,12 +118,7 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
 
 
 def check_figure(outputs: Outputs, table: xr.Dataset, marked: Sequence[int]) -> Drawing:
-    """Return a figure of measured against predicted values.
-
-    It has the residuals by ticket, too, and a row for each output.
-
-    Orange rings show the runs with ``marked`` tickets.
-    """
+    """Return a figure of measured against predicted values, and of residuals."""
     names, tickets = table["output"].values.tolist(), table["ticket"].values
     figure, grid = figure_of(len(names), 2, (4.6, 3.0))
     rings: Any = {"marker": "o", "linestyle": "none", "markersize": 9, "markerfacecolor": "none", "markeredgecolor": COLOURS[1]}
@@ -152,10 +147,7 @@ def check_figure(outputs: Outputs, table: xr.Dataset, marked: Sequence[int]) -> 
 def reason_figure(
     outputs: Outputs, shown: Sequence[tuple[str, Mapping[str, float], Mapping[str, float]]], values: Mapping[str, float]
 ) -> Drawing:
-    """Return a figure of beliefs at points, by output.
-
-    A point has a name, and means and deviations by output; ``values`` have been told of the first one since.
-    """
+    """Return a figure of beliefs at named points, by output."""
     figure, grid = figure_of(1, len(outputs.names), (3.6, 1.8))
     with styled():
         for number, (axis, name) in enumerate(zip(grid[0], outputs.names, strict=True)):

@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle, product
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-Algorithms: TypeAlias = Mapping[str, Algorithm] | Sequence[Algorithm]
-Delays: TypeAlias = Mapping[str, Delay] | Sequence[Delay]
-
 
 def listed(words: str, kind: type) -> Check:
     """Return the check of lists and mappings of one kind."""
@@ -58,12 +55,7 @@ def listed(words: str, kind: type) -> Check:
 
 @pytree
 class Later(Composed):
-    """Delay model, and the rounds that a run takes.
-
-    Attributes:
-      delay: the model.
-      rounds: number of rounds that it is longer.
-    """
+    """Delay model and the number of rounds that a run takes longer."""
 
     in_files = False
     delay: Annotated[Delay, unknown] = NoDelay()
@@ -115,6 +107,32 @@ class Futures(Family):
         means: Array = jnp.asarray(self.tables)[number]
         noise = self.noise if self.noises is None else Gaussian(variance=jnp.asarray(self.noises)[number])
         return Problem(domain=self.domain, means=means, noise=noise, delay=self.delay, name=self.name)
+
+    @staticmethod
+    def with_own_noise(instance: AbstractProblem, algorithm: Algorithm, surrogate: Surrogate) -> tuple[Algorithm, Surrogate]:
+        """Return the model with a future's noise, as fits learn it."""
+        first = np.asarray([surrogate.groups.index(group) for group in range(len(surrogate.forms))])
+        assert isinstance(instance.noise, Gaussian)
+        noise = jnp.asarray(instance.noise.variance, jnp.asarray(surrogate.noise_variance).dtype)
+        return algorithm, replace(surrogate, noise_variance=noise[first])
+
+    @classmethod
+    def of_prior(cls, surrogate: Surrogate, trials: int) -> Futures:
+        """Return problems drawn from the prior of a surrogate."""
+        domain, generator = surrogate.domain, np.random.default_rng(0)
+        if isinstance(domain, Box):
+            raise InvalidArgument("of: forecasts need a grid; give every axis a number of points, got a box")
+        # A joint draw at more points than this takes minutes.
+        if domain.size > 10_000:
+            raise InvalidArgument(f"of: forecasts need a grid of at most 10000 points, got {domain.size}")
+        if not surrogate.kernels:
+            raise InvalidArgument("of: a surrogate without its kernels has no prior to draw from; make it by jaxbandit.surrogate")
+        roots = [square_root(kernel, domain) for kernel in surrogate.kernels]
+        means = np.asarray(surrogate.prior_mean, np.float64)
+        tables = [mean + generator.standard_normal((trials, root.shape[1])) @ root.T for mean, root in zip(means, roots, strict=True)]
+        noise = np.asarray(surrogate.noise_variance, np.float64)
+        each = noise[list(surrogate.groups)] if noise.ndim == 1 else noise.mean(axis=1)[list(surrogate.groups)]
+        return cls(domain=domain, tables=np.stack(tables, axis=1).astype(np.float32), noise=Gaussian(variance=each))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -220,10 +238,7 @@ class Forecast:
 
     @property
     def _gaps(self) -> xr.DataArray:
-        """Gaps ``[algorithm, in_flight, delay, future]`` at the end.
-
-        Where no allowed point is known the gap is the largest of all.
-        """
+        """Last gaps ``[algorithm, in_flight, delay, future]``, the largest without a point."""
         gap = self.dataset["gap"].isel(evaluation=-1)
         return gap.fillna(float(self.dataset["gap"].max().fillna(0.0)))
 
@@ -310,6 +325,108 @@ class Start:
         bent = values * scale[0] + shift[0]
         return self.outputs.objective.sign * (bent if self.standard is None else self.standard.straightened(bent))
 
+    @classmethod
+    def of_session(cls, session: Session, trials: int) -> Start:
+        """Return the futures of a session, and all values that it knows."""
+        parts, outputs = session.specification, session.specification.outputs
+        with session._current() as state:
+            measured = [(index, values) for index, values in state.told if {*outputs.names} <= values.keys()]
+            if not measured:
+                raise SessionError("forecast: all values of at least one point must be told first")
+            shown, space = state.believed, state.space
+            space.check_one_best("forecast", "nobody knows the contexts to come")
+            standard, indices = state.standard if state.shown is None else shown.standard, [index for index, _ in measured]
+            domain = space.domain
+            # A box or a larger grid stands for the points that are likely to be the best, and for 256 points everywhere.
+            if isinstance(domain, Box) or domain.size > 1280:
+                best = session._best_known().index
+                assert best is not None
+                likely, numbers = likely_points(shown, space, best, state.unfit, 128)
+                spread = np.random.default_rng(0).permutation(np.flatnonzero(~state.unfit[: domain.size]))[:256]
+                kept = np.unique(np.concatenate([indices, numbers[numbers >= 0], spread]))
+                domain = Domain(points=np.concatenate([space.modelled[kept], likely[numbers < 0]]))
+                indices = np.searchsorted(kept, indices).tolist()
+        count, fields = len(outputs.names), ("kernel", "prior_mean")
+        # The forecast knows nothing of failures.
+        own_model: dict[str, Any] = {}
+        if shown.outputs != outputs:
+            own_model = {name: for_each(name, shown.model, shown.outputs, standard)[:count] for name in fields}
+        standard = standard and dataclasses.replace(standard, location=standard.location[:count], scale=standard.scale[:count])
+        shift, scale = outputs.units(standard)
+        # Futures are drawn of at most 8 hyper-parameters, because each costs a factorisation.
+        places = np.asarray(domain.points, np.float64)
+        drawn = [average.draws(places, trials, number, models=8) for number, average in enumerate(shown.averages)]
+        tables = np.empty((trials, len(outputs.functions), domain.size), np.float32)
+        noises = np.empty((trials, len(outputs.functions)))
+        for row, (name, sign, bound) in enumerate(outputs.functions):
+            number = outputs.names.index(name)
+            place, unit = shown.standard.location[number], shown.standard.scale[number]
+            tables[:, row] = (sign * (place + unit * drawn[number][0]) - bound - shift[row]) / scale[row]
+            noises[:, row] = np.square(unit / scale[row]) * drawn[number][1]
+        form = "auto" if parts.model is None else shown.model.form
+        # Learners have the noise of their future, and features are made for the middle of all.
+        middle = tuple(float(np.exp(np.mean(np.log(noise)))) for _, noise in drawn[:count])
+        own_model |= {"form": form, "noise_variance": middle}
+        model = expanded(dataclasses.replace(shown.model, **own_model), outputs, domain.size, standard)
+        own = [[outputs.seen(standard, row, value) for row, value in outputs.inward(values).items()] for _, values in measured]
+        return cls(
+            problem=Futures(domain=domain, tables=tables, noises=noises),
+            initial=InitialDesign(indices=np.asarray(indices), values=np.asarray(own)),
+            model=model,
+            algorithm=parts.algorithm,
+            outputs=outputs,
+            standard=standard,
+        )
+
+    @classmethod
+    def of_problem(
+        cls, problem: AbstractProblem | Surrogate, model: Model | Surrogate | None, initial: InitialDesign | None, trials: int, key: Key
+    ) -> Start:
+        """Return a problem, or the futures of a surrogate's prior."""
+        initial = spread_out(problem.domain, key) if initial is None else initial
+        if isinstance(problem, Surrogate):
+            if model is not None:
+                raise InvalidArgument("model: a surrogate is its own model; leave it out")
+            return cls(problem=Futures.of_prior(problem, trials), initial=initial, model=problem, algorithm=DEFAULT_ALGORITHM)
+        if model is None:
+            if problem.drawn_from is None:
+                raise InvalidArgument(
+                    "model: must be given for a problem that is not drawn from a kernel, such as Model(kernel=...), got None"
+                )
+            noise = problem.noise.variances(problem.outputs)
+            model = Model(kernel=problem.drawn_from, noise_variance=1e-4 if noise is None else np.maximum(noise, 1e-6).tolist())
+        return cls(problem=problem, initial=initial, model=model, algorithm=DEFAULT_ALGORITHM)
+
+    def run(self, algorithm: Algorithm, evaluations: int, in_flight: int, delay: Delay, trials: int, key: Key) -> dict[str, np.ndarray]:
+        """Return the quantities ``[trials, evaluations + 1]`` of one run."""
+        delay = Later(delay=delay, rounds=in_flight - 1) if in_flight > 1 else delay
+        feedback = None if isinstance(delay, NoDelay) else Hallucinate()
+        with warnings.catch_warnings():
+            # Some futures have no allowed point, and the results say so.
+            warnings.simplefilter("ignore", UserWarning)
+            run = simulate(
+                self.problem,
+                algorithm,
+                self.learner(algorithm, evaluations),
+                horizon=evaluations,
+                key=key,
+                trials=trials,
+                initial=replace(self.initial, counted=True),
+                informed=Futures.with_own_noise if isinstance(self.problem, Futures) and self.problem.noises is not None else None,
+                delay=delay,
+                feedback=feedback,
+            )
+            dataset = run.to_xarray().isel(algorithm=0)
+        after = dataset.sel(round=slice(0, None)) if self.initial.count else dataset.pad(round=(1, 0))
+        best, violating = after["best_feasible_value"].values, after["violating_rounds"].values
+        best = self.in_units(np.where(np.isfinite(best), best, np.nan).astype(np.float64))
+        most = self.in_units(np.asarray(dataset["optimum"].values, np.float64))
+        return {
+            "best": best,
+            "gap": np.abs(most[:, None] - best),
+            "violating": np.nan_to_num(violating - (violating[:, :1] if self.initial.count else 0)),
+        }
+
 
 @checked
 def forecast(
@@ -318,10 +435,10 @@ def forecast(
         Check("a Session, a problem or a Surrogate", lambda value: isinstance(value, Session | AbstractProblem | Surrogate)),
     ],
     evaluations: Annotated[int, whole(1, 10_000)],
-    algorithms: Annotated[Algorithms, listed("algorithms", Algorithm)] | None = None,
+    algorithms: Annotated[Mapping[str, Algorithm] | Sequence[Algorithm], listed("algorithms", Algorithm)] | None = None,
     *,
     in_flight: Annotated[Sequence[int], each(whole(1, 1000))] = (1,),
-    delays: Annotated[Delays, listed("delays", Delay)] | None = None,
+    delays: Annotated[Mapping[str, Delay] | Sequence[Delay], listed("delays", Delay)] | None = None,
     trials: Annotated[int, whole(2, 10**6)] = 500,
     model: Model | Surrogate | None = None,
     initial: InitialDesign | None = None,
@@ -361,29 +478,23 @@ def forecast(
     if isinstance(of, Session) and (model is not None or initial is not None):
         name = "model" if model is not None else "initial"
         raise InvalidArgument(f"{name}: a session has its own, and forecasts begin with what it was told; leave it out")
-    begun = begun_by(of, trials) if isinstance(of, Session) else _of_problem(of, model, initial, trials, typed(key))
-    return played(begun, evaluations, algorithms, in_flight=in_flight, delays=delays, trials=trials, key=typed(key))
+    begun = Start.of_session(of, trials) if isinstance(of, Session) else Start.of_problem(of, model, initial, trials, typed(key))
+    own = {type(one).__name__: one for one in (begun.algorithm, ConstrainedThompson(), Config(), Rpol(), begun.algorithm)}
 
+    def items_by_name(argument: str, items: Mapping[str, T] | Sequence[T], words: Callable[[T], str]) -> dict[str, T]:
+        found = dict(items) if isinstance(items, Mapping) else {words(item): item for item in items}
+        if len(found) < len(items):
+            raise InvalidArgument(f"{argument}: two have one name; give a mapping from names to {argument}")
+        return found
 
-def played(
-    begun: Start,
-    evaluations: int,
-    algorithms: Algorithms | None,
-    *,
-    in_flight: Sequence[int],
-    trials: int,
-    key: Key,
-    delays: Delays | None = None,
-) -> Forecast:
-    """Return the outcome of all algorithms on the problems of a start."""
-    own = {type(one).__name__: one for one in (begun.algorithm, ConstrainedThompson(), Config(), Rpol())}
-    named = _named("algorithms", own | {type(begun.algorithm).__name__: begun.algorithm} if algorithms is None else algorithms, _class_name)
-    late = _named("delays", [begun.problem.delay] if delays is None else delays, _words)
-    for name, given in (("algorithms", named), ("in_flight", in_flight), ("delays", late)):
-        if not given:
+    named = items_by_name("algorithms", own if algorithms is None else algorithms, lambda one: type(one).__name__)
+    given = [begun.problem.delay] if delays is None else delays
+    late = items_by_name("delays", given, lambda delay: "none" if isinstance(delay, NoDelay) else few_words(delay))
+    for name, several in (("algorithms", named), ("in_flight", in_flight), ("delays", late)):
+        if not several:
             raise InvalidArgument(f"{name}: must hold at least one, got none")
     runs = [
-        [[_one(begun, algorithm, evaluations, number, delay, trials, key) for delay in late.values()] for number in in_flight]
+        [[begun.run(algorithm, evaluations, number, delay, trials, typed(key)) for delay in late.values()] for number in in_flight]
         for algorithm in named.values()
     ]
     import xarray as xr
@@ -394,159 +505,3 @@ def played(
         coords={"algorithm": list(named), "in_flight": list(in_flight), "delay": list(late), "evaluation": np.arange(evaluations + 1)},
     )
     return Forecast(dataset, "reward" if begun.outputs is None else begun.outputs.label(begun.outputs.objective.name))
-
-
-def _class_name(algorithm: Algorithm) -> str:
-    return type(algorithm).__name__
-
-
-def _words(delay: Delay) -> str:
-    return "none" if isinstance(delay, NoDelay) else few_words(delay)
-
-
-def _named(argument: str, items: Mapping[str, T] | Sequence[T], words: Callable[[T], str]) -> dict[str, T]:
-    """Return items by name, by default the words of each."""
-    if isinstance(items, Mapping):
-        return dict(items)
-    named = {words(item): item for item in items}
-    if len(named) < len(items):
-        raise InvalidArgument(f"{argument}: two have one name; give a mapping from names to {argument}")
-    return named
-
-
-def _with_own_noise(instance: AbstractProblem, algorithm: Algorithm, surrogate: Surrogate) -> tuple[Algorithm, Surrogate]:
-    """Return the model with the noise of a future.
-
-    A session fits its model again, and so learns the noise.
-    """
-    first = np.asarray([surrogate.groups.index(group) for group in range(len(surrogate.forms))])
-    assert isinstance(instance.noise, Gaussian)
-    noise = jnp.asarray(instance.noise.variance, jnp.asarray(surrogate.noise_variance).dtype)
-    return algorithm, replace(surrogate, noise_variance=noise[first])
-
-
-def _one(
-    begun: Start, algorithm: Algorithm, evaluations: int, in_flight: int, delay: Delay, trials: int, key: Key
-) -> dict[str, np.ndarray]:
-    """Return the quantities ``[trials, evaluations + 1]`` of one run."""
-    delay = Later(delay=delay, rounds=in_flight - 1) if in_flight > 1 else delay
-    feedback = None if isinstance(delay, NoDelay) else Hallucinate()
-    with warnings.catch_warnings():
-        # Some futures have no allowed point, and the results say so.
-        warnings.simplefilter("ignore", UserWarning)
-        run = simulate(
-            begun.problem,
-            algorithm,
-            begun.learner(algorithm, evaluations),
-            horizon=evaluations,
-            key=key,
-            trials=trials,
-            initial=replace(begun.initial, counted=True),
-            informed=_with_own_noise if isinstance(begun.problem, Futures) and begun.problem.noises is not None else None,
-            delay=delay,
-            feedback=feedback,
-        )
-        dataset = run.to_xarray().isel(algorithm=0)
-    after = dataset.sel(round=slice(0, None)) if begun.initial.count else dataset.pad(round=(1, 0))
-    best, violating = after["best_feasible_value"].values, after["violating_rounds"].values
-    best = begun.in_units(np.where(np.isfinite(best), best, np.nan).astype(np.float64))
-    most = begun.in_units(np.asarray(dataset["optimum"].values, np.float64))
-    return {
-        "best": best,
-        "gap": np.abs(most[:, None] - best),
-        "violating": np.nan_to_num(violating - (violating[:, :1] if begun.initial.count else 0)),
-    }
-
-
-def begun_by(session: Session, trials: int) -> Start:
-    """Return the futures of a session, and all values that it knows."""
-    parts, outputs = session.specification, session.specification.outputs
-    with session._current() as state:
-        measured = [(index, values) for index, values in state.told if {*outputs.names} <= values.keys()]
-        if not measured:
-            raise SessionError("forecast: all values of at least one point must be told first")
-        shown, space = state.believed, state.space
-        if space.actions:
-            raise InvalidArgument("forecast: needs a session without contexts, because nobody knows the contexts to come")
-        standard, indices = state.standard if state.shown is None else shown.standard, [index for index, _ in measured]
-        domain = space.domain
-        # A box or a larger grid stands for the points that are likely to be the best, and for 256 points everywhere.
-        if isinstance(domain, Box) or domain.size > 1280:
-            best = session._best_known().index
-            assert best is not None
-            likely, numbers = likely_points(shown, space, best, state.unfit, 128)
-            spread = np.random.default_rng(0).permutation(np.flatnonzero(~state.unfit[: domain.size]))[:256]
-            kept = np.unique(np.concatenate([indices, numbers[numbers >= 0], spread]))
-            domain = Domain(points=np.concatenate([space.modelled[kept], likely[numbers < 0]]))
-            indices = np.searchsorted(kept, indices).tolist()
-    count, fields = len(outputs.names), ("kernel", "prior_mean")
-    # The forecast knows nothing of failures.
-    own_model: dict[str, Any] = {}
-    if shown.outputs != outputs:
-        own_model = {name: for_each(name, shown.model, shown.outputs, standard)[:count] for name in fields}
-    standard = standard and dataclasses.replace(standard, location=standard.location[:count], scale=standard.scale[:count])
-    shift, scale = outputs.units(standard)
-    # Futures are drawn of at most 8 hyper-parameters, because each costs a factorisation.
-    places = np.asarray(domain.points, np.float64)
-    drawn = [average.draws(places, trials, number, models=8) for number, average in enumerate(shown.averages)]
-    tables = np.empty((trials, len(outputs.functions), domain.size), np.float32)
-    noises = np.empty((trials, len(outputs.functions)))
-    for row, (name, sign, bound) in enumerate(outputs.functions):
-        number = outputs.names.index(name)
-        place, unit = shown.standard.location[number], shown.standard.scale[number]
-        tables[:, row] = (sign * (place + unit * drawn[number][0]) - bound - shift[row]) / scale[row]
-        noises[:, row] = np.square(unit / scale[row]) * drawn[number][1]
-    form = "auto" if parts.model is None else shown.model.form
-    # Learners have the noise of their future, and features are made for the middle of all.
-    middle = tuple(float(np.exp(np.mean(np.log(noise)))) for _, noise in drawn[:count])
-    own_model |= {"form": form, "noise_variance": middle}
-    model = expanded(dataclasses.replace(shown.model, **own_model), outputs, domain.size, standard)
-    own = [[outputs.seen(standard, row, value) for row, value in outputs.inward(values).items()] for _, values in measured]
-    return Start(
-        problem=Futures(domain=domain, tables=tables, noises=noises),
-        initial=InitialDesign(indices=np.asarray(indices), values=np.asarray(own)),
-        model=model,
-        algorithm=parts.algorithm,
-        outputs=outputs,
-        standard=standard,
-    )
-
-
-def _of_problem(
-    problem: AbstractProblem | Surrogate, model: Model | Surrogate | None, initial: InitialDesign | None, trials: int, key: Key
-) -> Start:
-    """Return a problem, or the futures of a surrogate's prior."""
-    initial = spread_out(problem.domain, key) if initial is None else initial
-    if isinstance(problem, Surrogate):
-        if model is not None:
-            raise InvalidArgument("model: a surrogate is its own model; leave it out")
-        return Start(problem=_prior_futures(problem, trials), initial=initial, model=problem, algorithm=DEFAULT_ALGORITHM)
-    if model is None:
-        if problem.drawn_from is None:
-            raise InvalidArgument("model: must be given for a problem that is not drawn from a kernel, such as Model(kernel=...), got None")
-        noise = problem.noise.variances(problem.outputs)
-        model = Model(kernel=problem.drawn_from, noise_variance=1e-4 if noise is None else np.maximum(noise, 1e-6).tolist())
-    return Start(problem=problem, initial=initial, model=model, algorithm=DEFAULT_ALGORITHM)
-
-
-def _prior_futures(surrogate: Surrogate, trials: int) -> Futures:
-    """Return problems drawn from the prior of a surrogate."""
-    domain, generator = _drawable(surrogate.domain), np.random.default_rng(0)
-    if not surrogate.kernels:
-        raise InvalidArgument("of: a surrogate without its kernels has no prior to draw from; make it by jaxbandit.surrogate")
-    roots = [square_root(kernel, domain) for kernel in surrogate.kernels]
-    means = np.asarray(surrogate.prior_mean, np.float64)
-    tables = [mean + generator.standard_normal((trials, root.shape[1])) @ root.T for mean, root in zip(means, roots, strict=True)]
-    noise = np.asarray(surrogate.noise_variance, np.float64)
-    each = noise[list(surrogate.groups)] if noise.ndim == 1 else noise.mean(axis=1)[list(surrogate.groups)]
-    return Futures(domain=domain, tables=np.stack(tables, axis=1).astype(np.float32), noise=Gaussian(variance=each))
-
-
-def _drawable(domain: Domain) -> Domain:
-    """Return a finite domain that is small enough for joint draws."""
-    if isinstance(domain, Box):
-        raise InvalidArgument("of: forecasts need a grid; give every axis a number of points, got a box")
-    # A joint draw at more points than this takes minutes.
-    if domain.size > 10_000:
-        raise InvalidArgument(f"of: forecasts need a grid of at most 10000 points, got {domain.size}")
-    return domain

@@ -17,11 +17,11 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.doors import either, warn
 from jaxbandit.engine import InitialDesign
 from jaxbandit.kernels import Kernel
-from jaxbandit.session.axes import ON_GRID, Space
+from jaxbandit.session.axes import ON_GRID
 from jaxbandit.session.history import HistoryRow
 from jaxbandit.session.journal import SessionError
 from jaxbandit.session.models import LENGTH, Values, default_model, sides_of, unlikely
-from jaxbandit.session.quantities import Outputs, Standard
+from jaxbandit.session.quantities import Standard
 from jaxbandit.session.specification import Specification, seeds_option
 from jaxbandit.study.runs import Model
 from jaxbandit.surrogates import Prior
@@ -31,17 +31,14 @@ from jaxbandit.surrogates.evidence.host import best_fit
 
 
 def seeded_by(specification: Specification, rows: Sequence[HistoryRow]) -> Specification:
-    """Return the specification with further seeds from rows whose constraints hold.
-
-    Measured seeds are not measured again. Rows that were rounded to the grid give no seeds.
-    """
+    """Return the specification with seeds from rows whose constraints held."""
     parts, outputs = specification, specification.outputs
     own = [] if parts.algorithm.traits.seeds is None else np.asarray(parts.algorithm.traits.seeds).tolist()
-    broken = {row.index for row in rows if _holds(outputs, row.values) is False}
+    broken = {row.index for row in rows if outputs.hold(row.values) is False}
     if wrong := sorted(broken & set(own)):
         point = short(parts.space.point(wrong[0]))
         raise InvalidArgument(f"seeds: at {point} a constraint did not hold in the history; leave that seed out")
-    held = {row.index for row in rows if _holds(outputs, row.values) and row.distance <= ON_GRID} - broken
+    held = {row.index for row in rows if outputs.hold(row.values) and row.distance <= ON_GRID} - broken
     seeds = [*dict.fromkeys([*own, *sorted(held)])]
     if rows and not seeds:
         raise InvalidArgument(
@@ -60,24 +57,6 @@ def seeded_by(specification: Specification, rows: Sequence[HistoryRow]) -> Speci
     for row in rows:
         check_prior(parts, row.values, row.index, "history")
     return parts
-
-
-def _holds(outputs: Outputs, values: Mapping[str, float]) -> bool | None:
-    """Return whether all constraints hold, ``None`` if a missing value decides."""
-    measured = [bool(one.violation(np.asarray(values[one.name])) == 0) for one in outputs.constraints if one.name in values]
-    return False if not all(measured) else True if len(measured) == len(outputs.constraints) else None
-
-
-def held_points(outputs: Outputs, told: Values) -> set[int]:
-    """Return the measured points whose constraints all hold in every measurement."""
-    held = {index for index, values in told if _holds(outputs, values)}
-    return held - {index for index, values in told if _holds(outputs, values) is False}
-
-
-def within_steps(space: Space, steps: Mapping[str, float], index: int) -> np.ndarray:
-    """Return whether points ``[M]`` lie within ``steps`` of point ``index``."""
-    near = [np.abs(column - column[index]) <= steps[name] * (1 + ON_GRID) for name, column in space.columns.items() if name in steps]
-    return np.logical_and.reduce(near)
 
 
 def check_prior(specification: Specification, values: Mapping[str, float], index: int, what: str) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, naming, short
 from jaxbandit.core.doors import either, warn
 from jaxbandit.core.fields import Check, choice, each, of_class, text
-from jaxbandit.domains import Box
 from jaxbandit.problems.data import Columns, advice_on, are_columns, columns_of, columns_of_one_length, is_blank, number_of
 from jaxbandit.session.axes import LARGEST_TOLD, ON_GRID, Outside, Space
 from jaxbandit.session.quantities import Outputs, readable, told_values
@@ -32,10 +31,7 @@ Names: TypeAlias = Annotated[Sequence[str], each(text)]
 
 @dataclasses.dataclass(frozen=True)
 class HistoryRow:
-    """Values measured at a point, with the domain's nearest point ``index``.
-
-    On a box ``index`` is -1 until the point gets a number. ``distance`` is the largest share of an axis between the two points.
-    """
+    """Values measured at a point, by the number of the nearest point."""
 
     index: int
     point: Mapping[str, object]
@@ -47,34 +43,23 @@ class HistoryRow:
     @classmethod
     def of(cls, space: Space, outputs: Outputs, point: Mapping[str, object], values: Mapping[str, float] | None) -> HistoryRow:
         """Return the row, or raise ``InvalidArgument`` for a wrong point or values."""
-        if isinstance(space.domain, Box):
-            # This raises for a point outside the box.
-            space.place(point)
-            numbers = {name: held if isinstance(held, str) else number_of(held) for name, held in point.items()}
-            return cls(-1, numbers, {} if values is None else told_values(outputs, values, largest=LARGEST_TOLD), 0.0)
-        index = space.nearest(point)
-        distance, there = space.distance(point, index), space.point(index)
-        if distance > ON_GRID:
-            there = {name: held if isinstance(held, str) else number_of(point[name]) for name, held in there.items()}
+        index, there, distance = space.measured(point)
         return cls(index, there, {} if values is None else told_values(outputs, values, largest=LARGEST_TOLD), distance)
 
     def is_whole(self, outputs: Outputs) -> bool:
         """Return whether no value is missing."""
         return len(self.values) == len(outputs.names)
 
+    @staticmethod
+    def observed(ticket: int, rows: Sequence[HistoryRow], size: int) -> dict[str, Any]:
+        """Return the body of an event ``"observed"`` with the next ticket."""
+        numbered = [dataclasses.replace(row, index=size + place) if row.index < 0 else row for place, row in enumerate(rows)]
+        return {"ticket": ticket, "rows": [row.table() for row in numbered]}
+
     def table(self) -> dict[str, object]:
         """Return the plain values for an event."""
         failed = {"failed": True} if self.failed else {}
         return {"index": self.index, "point": dict(self.point), "values": dict(self.values), **failed}
-
-
-def observed(ticket: int, rows: Sequence[HistoryRow], size: int) -> dict[str, Any]:
-    """Return the body of an event ``"observed"`` with tickets from ``ticket`` on.
-
-    Points of a box have the numbers from ``size`` on.
-    """
-    numbered = [dataclasses.replace(row, index=size + place) if row.index < 0 else row for place, row in enumerate(rows)]
-    return {"ticket": ticket, "rows": [row.table() for row in numbered]}
 
 
 def rows_of(
@@ -122,7 +107,10 @@ def rows_of(
             row = {name: _entry(name, cells[number], labels.get(name)) for name, cells in table.items()}
             values: Any = {name: row[name] for name in outputs.names if row.get(name) is not None}
             point: dict[str, Any] = {name: row.get(name) for name in space.names}
-            failed = failures is not None and _is_failure(failures[number])
+            said = "" if failures is None or is_blank(failures[number]) else str(failures[number]).strip().casefold()
+            failed = said in ("true", "yes", "1", "1.0")
+            if failures is not None and said and not failed and said not in ("false", "no", "0", "0.0"):
+                raise InvalidArgument(f"{FAILURE}: must be true or false, or blank, got {short(failures[number])}")
             if failed and values:
                 raise InvalidArgument(f"{FAILURE}: a run that failed has no values, got {short(values)}")
             if ticket is None:
@@ -156,19 +144,6 @@ def rows_of(
         words = f"lie beyond the ends of an axis, and are left out: {short(left_out)}"
         warn(f"history: {len(left_out)} of {len(asked)} rows {words}")
     return rows
-
-
-def _is_failure(cell: object) -> bool:
-    """Return whether an entry of the failures' column says so.
-
-    A blank says that the run did not fail.
-    """
-    said = str(cell).strip().casefold()
-    if is_blank(cell) or said in {"false", "no", "0", "0.0"}:
-        return False
-    if said in {"true", "yes", "1", "1.0"}:
-        return True
-    raise InvalidArgument(f"{FAILURE}: must be true or false, or blank, got {short(cell)}")
 
 
 def named_as(known: Mapping[str, Collection[str]], table: Mapping[str, list[object]]) -> dict[str, list[object]]:

@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from filelock import FileLock, Timeout
 
@@ -30,18 +30,13 @@ from jaxbandit.core.doors import either
 from jaxbandit.host.files import move_over, reason_of
 
 JOURNAL = "session.sqlite"
-# Version of new journals. Journals of version 1 keep theirs until an event of `ADDED` is appended.
+# Version of new journals. Journals of version 1 keep theirs until an event of a later kind is appended.
 SCHEMA = 2
-# Version of journals with a failed run.
-NEWEST = 3
 # The letters "JXBS" in the file's header.
 APPLICATION = 0x4A584253
-WAY_OUT = "restore a copy of all files of the session, or go on with the events before the damage: python -m jaxbandit session salvage"
 # Seconds that a call waits for another call on the session.
 WAIT = 30.0
 MOUNTS = Path("/proc/self/mounts")
-ADDED = ("observed", "settled", "failed")
-NEWER = "SELECT number, kind, at, body, digest FROM events WHERE number > ? ORDER BY number"
 
 Body: TypeAlias = Mapping[str, Any]
 """An event as plain values."""
@@ -74,8 +69,9 @@ class Event:
     digest: str = dataclasses.field(repr=False)
 
     @classmethod
-    def after(cls, before: Event | None, kind: str, at: str, body: Body) -> Event:
-        """Return the next event, or the first if ``before`` is None."""
+    def after(cls, before: Event | None, kind: str, body: Body, at: str = "") -> Event:
+        """Return the next or first event, by default of now."""
+        at = at or datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         number, digest = (1, "") if before is None else (before.number + 1, before.digest)
         text = json.dumps([digest, number, kind, at, body], sort_keys=True, ensure_ascii=False)
         return cls(number, kind, at, body, hashlib.sha256(text.encode()).hexdigest())
@@ -86,10 +82,7 @@ class Event:
 
 
 class Journal:
-    """Open journal, made by :func:`create_journal` or :func:`open_journal`.
-
-    Any number of processes may have it open. Only one of them at a time has a :meth:`claim` and may append events.
-    """
+    """Open journal, appended to by one process at a time."""
 
     def __init__(self, directory: Path, connection: sqlite3.Connection, lock: FileLock | None, wait: float) -> None:
         self.directory, self.file, self.events = directory, JournalFile.of(directory), list[Event]()
@@ -105,7 +98,7 @@ class Journal:
             # More events may follow after the head is read.
             head = self.file.head()
             try:
-                rows = self._connection.execute(NEWER, [len(self.events)]).fetchall()
+                rows = self._connection.execute(self.file.newer, [len(self.events)]).fetchall()
             except sqlite3.Error as error:
                 raise self.file.unreadable(error) from error
             for row in rows:
@@ -115,7 +108,9 @@ class Journal:
             if is_last:
                 words = f"holds {len(self.events)} events that are as they were written, and is not the journal of {head[0]}"
                 cause = "it was damaged, or an older copy is in its place"
-                raise DamagedSession(f"directory: {self.file.path} {words} that {self.file.head_path.name} knows: {cause}; {WAY_OUT}")
+                raise DamagedSession(
+                    f"directory: {self.file.path} {words} that {self.file.head_path.name} knows: {cause}; {self.file.way_out}"
+                )
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[None]:
@@ -127,16 +122,11 @@ class Journal:
             yield
 
     def append(self, kind: str, body: Body) -> Event:
-        """Append an event to the disk within a :meth:`claim`.
-
-        Raises ``CannotRecord`` if the event cannot be written. The journal is then unchanged.
-        """
+        """Append an event, or raise ``CannotRecord`` with an unchanged journal."""
         assert self._lock is not None and self._lock.is_locked, "an event is appended within a claim"
-        event = Event.after(self.events[-1], kind, _now(), body)
+        event = Event.after(self.events[-1], kind, body)
         try:
-            if kind in ADDED:
-                _raise_version(self._connection, [event])
-            _write(self._connection, event)
+            self.file.write(self._connection, [event])
         except sqlite3.Error as error:
             raise CannotRecord(f"cannot write {self.file.path}: {error}; the event has not happened") from error
         self.events.append(event)
@@ -153,7 +143,7 @@ class Unwritten(Journal):
     """Journal in memory that ends with the process."""
 
     def __init__(self, specification: Body, further: Sequence[tuple[str, Body]] = ()) -> None:
-        self.directory, self.events = Path(), [Event.after(None, "created", _now(), specification)]
+        self.directory, self.events = Path(), [Event.after(None, "created", specification)]
         for kind, body in further:
             self.append(kind, body)
 
@@ -165,7 +155,7 @@ class Unwritten(Journal):
         yield
 
     def append(self, kind: str, body: Body) -> Event:
-        self.events.append(Event.after(self.events[-1], kind, _now(), body))
+        self.events.append(Event.after(self.events[-1], kind, body))
         return self.events[-1]
 
     def close(self) -> None:
@@ -176,6 +166,14 @@ class Unwritten(Journal):
 class JournalFile:
     """File of a journal, with its head and its lock beside it."""
 
+    # Version of journals with a failed run.
+    newest: ClassVar[int] = 3
+    # Kinds of events that version 1 did not have.
+    later_kinds: ClassVar[tuple[str, ...]] = ("observed", "settled", "failed")
+    newer: ClassVar[str] = "SELECT number, kind, at, body, digest FROM events WHERE number > ? ORDER BY number"
+    way_out: ClassVar[str] = (
+        "restore a copy of all files of the session, or go on with the events before the damage: python -m jaxbandit session salvage"
+    )
     path: Path
 
     @classmethod
@@ -190,7 +188,7 @@ class JournalFile:
 
     @property
     def lock(self) -> FileLock:
-        """A lock of the journal, which is not locked yet."""
+        """New lock of the journal."""
         return FileLock(self.path.with_suffix(".lock"), thread_local=False)
 
     @property
@@ -207,7 +205,7 @@ class JournalFile:
         except OSError as error:
             raise SessionError(f"directory: cannot read {self.head_path}: {reason_of(error)}") from error
         if found is None or not int(found[1]):
-            raise DamagedSession(f"directory: {self.head_path}, which knows the last event, is damaged; {WAY_OUT}")
+            raise DamagedSession(f"directory: {self.head_path}, which knows the last event, is damaged; {self.way_out}")
         return int(found[1]), found[2].decode()
 
     def write_head(self, event: Event) -> None:
@@ -238,15 +236,25 @@ class JournalFile:
                 new = JournalFile(Path(folder) / JOURNAL)
                 with contextlib.closing(new.connected()) as connection:
                     connection.executescript(beginning)
-                    _raise_version(connection, events)
-                    for event in events:
-                        _write(connection, event)
+                    self.write(connection, events)
                 # The head of an earlier, removed session may be left.
                 self.head_path.unlink(missing_ok=True)
                 move_over(new.path, self.path)
         except (sqlite3.Error, OSError) as error:
             raise CannotRecord(f"cannot write {self.path}: {error}; there is no session") from error
         self.write_head(events[-1])
+
+    @staticmethod
+    def write(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+        """Write events, in a version of the journal that they need."""
+        # Earlier versions of jaxbandit then refuse the journal and do not call it damaged.
+        has_failed = any(event.kind == "failed" or any("failed" in row for row in event.body.get("rows", ())) for event in events)
+        if events[0].kind in ("created", *JournalFile.later_kinds):
+            [before] = connection.execute("PRAGMA user_version").fetchone()
+            connection.execute(f"PRAGMA user_version = {max(before, JournalFile.newest if has_failed else SCHEMA)}")
+        for event in events:
+            text = json.dumps(event.body, sort_keys=True, ensure_ascii=False)
+            connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (event.number, event.kind, event.at, text, event.digest))
 
     def connected(self, mode: str = "mode=rwc") -> sqlite3.Connection:
         """Return a connection that commits every statement to the disk."""
@@ -287,10 +295,7 @@ class JournalFile:
             yield
 
     def check_names(self, connection: sqlite3.Connection) -> None:
-        """Turn off the write-ahead log of a journal with several names.
-
-        SQLite would write a log beside each name. Raises ``SessionError`` if SQLite cannot change the mode.
-        """
+        """Turn off the write-ahead log of a journal with several names."""
         if self.has_names:
             try:
                 if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
@@ -320,27 +325,27 @@ class JournalFile:
         application, schema, sound = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
         if application != APPLICATION:
             raise DamagedSession(f"directory: {path} is a database of another program, no journal of a session")
-        if schema > NEWEST:
-            words = f"newer than {NEWEST}, which this jaxbandit knows; update jaxbandit"
+        if schema > JournalFile.newest:
+            words = f"newer than {JournalFile.newest}, which this jaxbandit knows; update jaxbandit"
             raise DamagedSession(f"directory: {path} is of version {schema}, {words}")
         if sound != "ok":
-            raise DamagedSession(f"directory: {path} is damaged: {sound.splitlines()[0]}; {WAY_OUT}")
+            raise DamagedSession(f"directory: {path} is damaged: {sound.splitlines()[0]}; {self.way_out}")
 
     def unreadable(self, error: sqlite3.Error) -> DamagedSession:
         """Return the error of a file that SQLite cannot read."""
-        return DamagedSession(f"directory: {self.path} is no journal that can be read: {error}; {WAY_OUT}")
+        return DamagedSession(f"directory: {self.path} is no journal that can be read: {error}; {self.way_out}")
 
     def checked(self, before: Event | None, number: int, kind: str, at: str, text: str, digest: str) -> Event:
         """Return a row's event, or raise ``DamagedSession`` if it has changed."""
         try:
-            event = Event.after(before, kind, at, dict(json.loads(text)))
+            event = Event.after(before, kind, dict(json.loads(text)), at)
             if datetime.datetime.fromisoformat(at).utcoffset() != datetime.timedelta(0):
                 raise ValueError(f"its time, {at}, is not in UTC")
         except (ValueError, TypeError, RecursionError) as error:
-            raise DamagedSession(f"directory: event {number} of {self.path} cannot be read: {reason_of(error)}; {WAY_OUT}") from error
-        kinds = ("created", "asked", "told", "dropped", "corrected", "fitted", *ADDED)
+            raise DamagedSession(f"directory: event {number} of {self.path} cannot be read: {reason_of(error)}; {self.way_out}") from error
+        kinds = ("created", "asked", "told", "dropped", "corrected", "fitted", *JournalFile.later_kinds)
         if event.digest != digest or event.number != number or kind not in kinds or (kind == "created") != (number == 1):
-            raise DamagedSession(f"directory: event {number} of {self.path} is not as it was written; {WAY_OUT}")
+            raise DamagedSession(f"directory: event {number} of {self.path} is not as it was written; {self.way_out}")
         return event
 
 
@@ -376,7 +381,7 @@ def salvage_journal(directory: Path, *, wait: float = WAIT) -> tuple[int, Path |
         with contextlib.suppress(sqlite3.Error, DamagedSession), contextlib.closing(sqlite3.connect(path)) as connection:
             # With this setting SQLite also reads a truncated file.
             connection.execute("PRAGMA writable_schema = ON")
-            for row in connection.execute(NEWER, [0]):
+            for row in connection.execute(file.newer, [0]):
                 events.append(file.checked(events[-1] if events else None, *row))
         if not events:
             words = "cannot be read, not even its first event; restore a copy of all files of the session"
@@ -425,22 +430,3 @@ def open_journal(directory: Path, *, read_only: bool = False, wait: float = WAIT
             raise DamagedSession(f"directory: {path} holds no event, not even its beginning")
         stack.pop_all()
         return journal
-
-
-def _write(connection: sqlite3.Connection, event: Event) -> None:
-    text = json.dumps(event.body, sort_keys=True, ensure_ascii=False)
-    connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (event.number, event.kind, event.at, text, event.digest))
-
-
-def _raise_version(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
-    """Give a journal the version that further events need.
-
-    Earlier versions of jaxbandit then refuse the journal and do not call it damaged.
-    """
-    has_failed = any(event.kind == "failed" or any("failed" in row for row in event.body.get("rows", ())) for event in events)
-    [before] = connection.execute("PRAGMA user_version").fetchone()
-    connection.execute(f"PRAGMA user_version = {max(before, NEWEST if has_failed else SCHEMA)}")
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

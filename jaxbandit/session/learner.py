@@ -28,7 +28,7 @@ from jaxbandit.feedback import DelayedSurrogate, Pending
 from jaxbandit.feedback.learner import BESIDE
 from jaxbandit.numerics.improvement import log_feasibility
 from jaxbandit.rules.scores import Score, best_of_box
-from jaxbandit.session.axes import Place
+from jaxbandit.session.axes import Place, Spot
 from jaxbandit.surrogates import Prediction, arithmetic
 from jaxbandit.surrogates.boxes.pool import with_next
 from jaxbandit.surrogates.boxes.posterior import Noting
@@ -39,8 +39,6 @@ RAN = -1
 SAME = 1e-5
 Seeing: TypeAlias = Callable[[int, float], float]
 """Function from the number of a modelled function and a value of it to the value that the model sees."""
-Spot: TypeAlias = tuple[int, Place]
-"""A point by its number, and on a box its place."""
 Told: TypeAlias = tuple[int, Place, Mapping[int, float]]
 """A point, and values of modelled functions there by number."""
 
@@ -163,10 +161,7 @@ def _end(setting: Setting, carry: CourseState, t: Array, index: Array, values: A
 
 @jax.jit
 def _predict(setting: Setting, state: object, place: Array | None = None) -> Prediction:
-    """Return mean and deviation ``[k, M]`` given all arrived values.
-
-    They are ``[k, 1]`` at a ``place [d]``.
-    """
+    """Return mean and deviation ``[k, M]``, or ``[k, 1]`` at a place."""
     belief = setting.algorithm.belief(setting.arena, state)
     return belief.arrived if place is None else belief.at(place[None]).arrived
 
@@ -199,10 +194,7 @@ def _best(setting: Setting, state: object, level: Array) -> Array:
 
 
 def _quantile(logarithm: Array) -> Array:
-    """Return the standard normal quantile of a probability's logarithm.
-
-    It is approximate for probabilities below exp(-30).
-    """
+    """Return the normal quantile of a log-probability, approximate below exp(-30)."""
     small = -30.0
     inner = jnp.clip(logarithm, small, -float(jnp.finfo(logarithm.dtype).eps))
     still = jax.lax.stop_gradient(inner)
@@ -214,12 +206,7 @@ def _quantile(logarithm: Array) -> Array:
 
 @dataclasses.dataclass
 class PendingRound:
-    """Point of a round, arguments of its choice, and its arrivals.
-
-    On a domain with contexts ``index`` has the round's context before the choice, too.
-
-    If the algorithm finds such a point, it has not ``failed`` and is not ``under_way``. Points ``allowed [M]`` may be certified.
-    """
+    """Point or context of a round, arguments of its choice, and arrivals."""
 
     index: int = 0
     place: Place = ()
@@ -281,10 +268,7 @@ class Course:
         return self._setting
 
     def _look_for_late_values(self, rounds: int) -> None:
-        """Rerun all rounds if a value was late.
-
-        The last of the ``rounds`` that are looked at is the last that must have ended.
-        """
+        """Rerun all rounds if a value of the first ``rounds`` was late."""
         # A value of whether the run gave values comes with the last value.
         known = all(RAN in values for *_, values in self._known)
         ended = (
@@ -328,8 +312,8 @@ class Course:
             return Selection(point, self.readable(there) if there and _is_made(status) else there, Status(status), after)
 
         def repeats(chosen: Selection) -> tuple[bool, bool]:
-            is_late = isinstance(setting.arena.surrogate, DelayedSurrogate)
-            return is_among(domain, chosen[:2], asked.failed), is_late and is_among(domain, chosen[:2], asked.under_way, SAME)
+            is_late, spot = isinstance(setting.arena.surrogate, DelayedSurrogate), Spot(*chosen[:2])
+            return is_among(domain, spot, asked.failed), is_late and is_among(domain, spot, asked.under_way, SAME)
 
         best = first = attempt()
         mask = np.isin(np.arange(setting.arena.size), [number for number, _ in (*asked.under_way, *asked.failed)])

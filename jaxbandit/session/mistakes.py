@@ -45,10 +45,7 @@ def logarithmic(sign: float) -> Transform:
 
 
 def around(kernels: Sequence[Kernel], points: np.ndarray, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates of half of the weight, and other models.
-
-    The other models differ from kernels in length-scales and noise.
-    """
+    """Return candidates, and others with other length-scales and noise."""
     grid = list[tuple[Kernel, float]]()
     # Fitted models may be wrong by these factors on length-scales, and by any of these shares of noise.
     lengths, shares = (1 / 3, 1.0, 3.0), (1e-4, 1e-2, 0.1, 0.5)
@@ -65,6 +62,24 @@ def longer(kernel: Kernel, factor: float) -> Kernel:
     leaves = [leaf * factor if path in lengths else leaf for path, leaf in zip(paths(own), jax.tree.leaves(own), strict=True)]
     changed: Kernel = jax.tree.unflatten(jax.tree.structure(own), leaves)
     return changed
+
+
+class Block(NamedTuple):
+    """Mistaken values from a first to a last number, with evidence."""
+
+    evidence: float
+    first: int
+    last: int
+    factor: float = 1.0
+
+    @classmethod
+    def best(cls, tables: np.ndarray, healthy: float) -> Block:
+        """Return the likeliest block of tables ``[F, n, n]``."""
+        # Single values have half of the prior weight.
+        size = tables.shape[-1]
+        logs = tables + np.where(np.eye(size, dtype=bool), np.log(0.5 / size), np.log(1 / (size * (size - 1))))
+        number, first, last = map(int, np.unravel_index(int(np.argmax(logs)), logs.shape))
+        return cls(float(summed(logs.ravel())) - healthy, first, last, FACTORS[number])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,13 +142,7 @@ class Column:
         return cls(values, np.stack(inverses), np.asarray(constants), np.asarray(variances), location, freedom, transforms, unit)
 
     def terms(self, squares: np.ndarray) -> np.ndarray:
-        """Return log densities ``[K, ...]`` under every model.
-
-        The arguments are squared distances ``[K, ...]``.
-
-        An unknown scale ``s`` has the density ``1 / s``. Where a unit is known, ``s^2`` has an inverse gamma density with the scale
-        ``SHAPE unit^2``.
-        """
+        """Return log densities ``[K, ...]`` from squared distances under every model."""
         if self.location is not None:
             logs = -squares / 2
         elif self.unit is None:
@@ -143,10 +152,7 @@ class Column:
         return self.constants.reshape(-1, *(1,) * (squares.ndim - 1)) + logs
 
     def seen(self) -> list[tuple[Transform, np.ndarray, np.ndarray, float]]:
-        """Return every transform that is defined for the values.
-
-        Each has centred values ``[n]``, squared distances ``[K]`` and the log slope.
-        """
+        """Return defined transforms with values, squared distances ``[K]`` and log slope."""
         found = []
         for transform in self.transforms:
             counted = transform[0](self.values)
@@ -164,21 +170,20 @@ class Column:
         return float(summed(np.stack([slope + summed(self.terms(squares)) for _, _, squares, slope in seen])) - np.log(len(seen)))
 
     def changed(self, others: np.ndarray) -> np.ndarray:
-        """Return log densities ``[n, n]`` of blocks with other values.
+        """Return log densities ``[n, n]`` of blocks, by ends, with other values."""
 
-        ``others [n]`` are in the place of the values of a block.
+        def cumulated(table: np.ndarray, axis: int) -> np.ndarray:
+            return np.insert(np.cumsum(table, axis=axis), 0, 0, axis=axis)
 
-        A block is given by its first and its last number; there is no density where the last is before the first.
-        """
         found, seen = list[np.ndarray](), self.seen()
         for (value_of, slope_of), counted, squares, slope in seen:
             change = value_of(others) - value_of(self.values)
             undefined, change = np.isnan(change), np.nan_to_num(change)
             # Sums over a block are differences of sums from the first number on.
-            linear = _cumulated(change * np.einsum("kij,j->ki", self.inverses, counted), 1)
-            square = _cumulated(_cumulated(change[:, None] * change * self.inverses, 1), 2)
-            slopes = _cumulated(np.nan_to_num(slope_of(others) - slope_of(self.values)), 0)
-            holes, ends = _cumulated(undefined.astype(int), 0), np.einsum("kii->ki", square)
+            linear = cumulated(change * np.einsum("kij,j->ki", self.inverses, counted), 1)
+            square = cumulated(cumulated(change[:, None] * change * self.inverses, 1), 2)
+            slopes = cumulated(np.nan_to_num(slope_of(others) - slope_of(self.values)), 0)
+            holes, ends = cumulated(undefined.astype(int), 0), np.einsum("kii->ki", square)
             moved = ends[:, None, 1:] + ends[:, :-1, None] - 2 * square[:, :-1, 1:] + 2 * (linear[:, None, 1:] - linear[:, :-1, None])
             distances = np.maximum(squares[:, None, None] + moved, LEAST * squares[:, None, None])
             table = slope + slopes[None, 1:] - slopes[:-1, None] + summed(self.terms(distances))
@@ -189,13 +194,19 @@ class Column:
             table[0, -1] = -np.inf
         return table
 
+    def wrong_unit(self) -> Block:
+        """Return the likeliest values with another unit or sign."""
+        first, last = np.indices((len(self.values),) * 2)
+        tables = [self.changed(self.values / factor) - (last - first + 1) * np.log(abs(factor)) for factor in FACTORS]
+        return Block.best(np.stack(tables) - np.log(len(FACTORS)), self.healthy())
+
+    def exchanged(self, other: Column) -> Block:
+        """Return the likeliest exchange of values with a column of equal rows."""
+        table = self.changed(other.values) + other.changed(self.values)
+        return Block.best(table[None], self.healthy() + other.healthy())
+
     def drift(self) -> tuple[float, float]:
-        """Return evidence of a drift, and its size.
-
-        The size is the change from the first to the last value.
-
-        The change has the deviation of the functions as its prior deviation.
-        """
+        """Return evidence of a drift, and the change from first to last."""
         ramp, logs, size = np.linspace(-0.5, 0.5, len(self.values)), list[float](), 0.0
         steep, seen = np.einsum("kij,i,j->k", self.inverses, ramp, ramp), self.seen()
         share = self.variances / (1 + self.variances * steep)
@@ -208,39 +219,8 @@ class Column:
         return float(summed(np.asarray(logs)) - np.log(len(seen))) - self.healthy(), size
 
 
-class Block(NamedTuple):
-    """Mistaken values of an output, with the evidence for them.
-
-    The values are from a first to a last number.
-    """
-
-    evidence: float
-    first: int
-    last: int
-    factor: float = 1.0
-
-
-def wrong_unit(column: Column) -> Block:
-    """Return the likeliest values with another unit or sign."""
-    first, last = np.indices((len(column.values),) * 2)
-    tables = [column.changed(column.values / factor) - (last - first + 1) * np.log(abs(factor)) for factor in FACTORS]
-    return _best_block(np.stack(tables) - np.log(len(FACTORS)), column.healthy())
-
-
-def exchanged(one: Column, other: Column) -> Block:
-    """Return the likeliest exchange of values between two columns.
-
-    The columns have the same rows.
-    """
-    table = one.changed(other.values) + other.changed(one.values)
-    return _best_block(table[None], one.healthy() + other.healthy())
-
-
 def misstatements(kernel: Kernel, noise: float) -> list[tuple[Kernel, float]]:
-    """Return kernels and noise variances in place of stated ones.
-
-    They are in the order of ``NAMED``.
-    """
+    """Return kernels and noise variances in the order of ``NAMED``."""
     return [(longer(kernel, factor), noise) if name == "length_scale" else (kernel, noise * factor) for name, factor in NAMED]
 
 
@@ -253,10 +233,7 @@ def of_stated(
 
 
 def misstated(logarithms: np.ndarray) -> tuple[float, str, float]:
-    """Return evidence that a stated model is wrong.
-
-    The result has the hyper-parameter and its factor, from the log densities of :func:`of_stated`.
-    """
+    """Return evidence of a wrong stated model, hyper-parameter and factor."""
     evidence = summed(logarithms[1:]) - np.log(len(NAMED)) - logarithms[0]
     return float(evidence), *NAMED[int(np.argmax(logarithms[1:]))]
 
@@ -266,19 +243,3 @@ def summed(logarithms: np.ndarray) -> np.ndarray:
     largest = np.maximum(np.max(logarithms, axis=0), -1e300)
     added: np.ndarray = np.log(np.maximum(np.sum(np.exp(logarithms - largest), axis=0), 1e-300)) + largest
     return added
-
-
-def _best_block(tables: np.ndarray, healthy: float) -> Block:
-    """Return the likeliest block of tables ``[F, n, n]``.
-
-    Single values have half of the prior weight.
-    """
-    size = tables.shape[-1]
-    logs = tables + np.where(np.eye(size, dtype=bool), np.log(0.5 / size), np.log(1 / (size * (size - 1))))
-    number, first, last = map(int, np.unravel_index(int(np.argmax(logs)), logs.shape))
-    return Block(float(summed(logs.ravel())) - healthy, first, last, FACTORS[number])
-
-
-def _cumulated(table: np.ndarray, axis: int) -> np.ndarray:
-    """Return cumulative sums along an axis, from 0 entries."""
-    return np.insert(np.cumsum(table, axis=axis), 0, 0, axis=axis)

@@ -156,11 +156,7 @@ def best_of_fits(outputs: Outputs, space: Space, model: Model, standard: Standar
 
 
 class _Found(NamedTuple):
-    """Fitted model with the log evidence of the objective's values.
-
-    Attributes:
-      ends: hyper-parameters that ended at the end of a range.
-    """
+    """Fitted model, evidence of the objective, and hyper-parameters at a bound."""
 
     model: Model
     standard: Standard
@@ -232,10 +228,7 @@ def prior_of(space: Space, prior: Prior = LEARNING) -> Prior:
 
 
 def standardised(outputs: Outputs, standard: Standard, told: Values, group: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return indices ``[n]``, values and standardised values ``[n, k]`` of outputs.
-
-    The points have values of all outputs of the ``group``.
-    """
+    """Return indices ``[n]``, values and standardised values ``[n, k]`` of outputs."""
     names, sign = [outputs.names[number] for number in group], outputs.objective.sign
     rows = [(index, [values[name] for name in names]) for index, values in told if values.keys() >= {*names}]
     values = np.asarray([values for _, values in rows], np.float64).reshape(-1, len(group))
@@ -245,25 +238,12 @@ def standardised(outputs: Outputs, standard: Standard, told: Values, group: Sequ
 
 
 def warn_of_constraints_that_held(outputs: Outputs, told: Values) -> None:
-    """Warn of constraints that no measured value has violated.
-
-    Their models have no data where they do not hold.
-    """
+    """Warn of constraints without a violation, whose models then guess."""
     measured = {one: [values[one.name] for _, values in told if one.name in values] for one in outputs.constraints}
     held = [str(one) for one, values in measured.items() if values and not np.any(one.violation(np.asarray(values)))]
     if held:
         remedy = "tell a run that broke it, or expect the first ones that do"
         warn(f"fit: {', '.join(held)} held in all that was told, so where it does not is a guess; {remedy}")
-
-
-def is_fit_due(complete: int, fitted_at: int) -> bool:
-    """Return whether four (above forty: a tenth) more tickets require a fit."""
-    return complete >= fitted_at + max(4, fitted_at // 10)
-
-
-def is_quiet(given: Model | None, fitted: Model) -> bool:
-    """Return whether a fitted default model has no noise, making repetitions useless."""
-    return given is None and float(np.max(fitted.noise_variance)) < QUIET
 
 
 def fitted_in_units(outputs: Outputs, space: Space, model: Model, told: Values) -> Model:
@@ -289,10 +269,7 @@ def _points_for_fit(model: Model, outputs: Outputs, space: Space, told: Values) 
 
 
 def for_each(name: str, model: Model, outputs: Outputs, standard: Standard | None) -> list[Any]:
-    """Return a field of a model for each output.
-
-    Raises ``InvalidArgument`` unless the field has one value for all outputs or one for each.
-    """
+    """Return a model's field for each output, or raise ``InvalidArgument``."""
     value = getattr(model, name)
     if not isinstance(value, list | tuple | np.ndarray) or np.shape(value) == ():
         # A single prior mean is the objective's: a constraint in its own units is as likely to hold as not.
@@ -341,10 +318,7 @@ def with_runs(outputs: Outputs, first: Model, model: Model, standard: Standard |
 
 
 def expanded(model: Model, outputs: Outputs, size: int, standard: Standard | None) -> Model:
-    """Return the model of the modelled functions on ``size`` points.
-
-    ``model`` is that of the outputs; an output with two limits is modelled twice.
-    """
+    """Return the outputs' model as that of modelled functions at points."""
 
     def rows_of(name: str) -> list[Any]:
         each = dict(zip(outputs.names, for_each(name, model, outputs, standard), strict=True))

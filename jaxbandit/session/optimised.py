@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -29,8 +29,6 @@ from jaxbandit.study.runs import Model
 if TYPE_CHECKING:
     import pandas as pd
 
-Outcome: TypeAlias = float | Mapping[str, float | None] | None
-"""Value of the objective, or values of all outputs by name. ``None`` stands for values that a failed evaluation lacks."""
 exception_class = Check("a class of exceptions such as MemoryError", lambda kind: isinstance(kind, type) and issubclass(kind, Exception))
 
 
@@ -124,7 +122,7 @@ class Optimised:
 @checked
 def optimise(
     function: Annotated[
-        Callable[..., Outcome],
+        Callable[..., float | Mapping[str, float | None] | None],
         Check("a function of a point's coordinates by name", lambda value: callable(value) and not isinstance(value, type)),
     ],
     axes: Annotated[Mapping[str, Any] | Sequence[Axis] | Domain, anything],

@@ -80,11 +80,9 @@ class Standard:
 
     def log_slope(self, rewards: np.ndarray) -> np.ndarray:
         """Return the logarithms of the derivatives of :meth:`bent`."""
-        return (
-            np.zeros(len(rewards))
-            if self.bend is None
-            else -2 * np.log1p(np.maximum(self.bend[0] - rewards, 0) / self.bend[1] / self.deepest)
-        )
+        if self.bend is None:
+            return np.zeros(len(rewards))
+        return -2 * np.log1p(np.maximum(self.bend[0] - rewards, 0) / self.bend[1] / self.deepest)
 
     def straightened(self, bent: np.ndarray) -> np.ndarray:
         """Return the inverse of :meth:`bent`."""
@@ -146,16 +144,22 @@ class Outputs:
                 remedy = "list only the points that satisfy it, or measure it under a name without operators"
                 raise InvalidArgument(f"{where}: {words}, got '{said}'; {remedy}")
 
+    def hold(self, values: Mapping[str, float]) -> bool | None:
+        """Return whether all constraints hold, ``None`` if a missing value decides."""
+        measured = [bool(one.violation(np.asarray(values[one.name])) == 0) for one in self.constraints if one.name in values]
+        return False if not all(measured) else True if len(measured) == len(self.constraints) else None
+
     def label(self, name: str) -> str:
         """Return an output's name with its unit, such as ``"yield (%)"``."""
         return labelled(name, self.unit_of.get(name))
 
+    def excess(self, values: Mapping[str, float]) -> list[float]:
+        """Return constraint values, ``<= 0`` if satisfied, two for an equality."""
+        return [value for row, value in sorted(self.inward(values).items()) if row > 0]
+
     @functools.cached_property
     def functions(self) -> tuple[tuple[str, int, float], ...]:
-        """Modelled functions ``[1 + m]`` as ``(name, sign, c)``.
-
-        They are ``sign y - c`` for output ``y``. An output with two limits or an equality has two functions.
-        """
+        """Modelled functions ``sign y - c`` of limits, as ``(name, sign, c)``."""
         sides = [(constraint.name, *side) for constraint in self.constraints for side in constraint.sides]
         return ((self.objective.name, self.objective.sign, 0.0), *sides)
 
@@ -212,10 +216,7 @@ def probability_of(constraint: Constraint, mean: np.ndarray, sd: np.ndarray) -> 
 
 
 def is_arithmetic(name: str, axes: Sequence[str]) -> bool:
-    """Return whether a name is an expression in axes or has operators.
-
-    Axes' ``"a + b"`` and ``"2 * cost"`` are arithmetic; ``"CO2 (ppm)"``, ``"yield-2"`` and ``"signal/noise"`` are not.
-    """
+    """Return whether a name is an expression in axes or has operators."""
     # Operators as people write them, and as Python does.
     operators = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**", "²": "**2", "³": "**3"})
     text = re.sub(r"\|([^|]*)\|", r"abs(\1)", name.translate(operators))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from jaxbandit.core.status import healthy
+from jaxbandit.session.axes import Spot
 from jaxbandit.session.journal import Event, SessionError
-from jaxbandit.session.learner import Spot, is_among
+from jaxbandit.session.learner import is_among
 from jaxbandit.session.models import sides_of
 from jaxbandit.session.quantities import Outputs, readable
-from jaxbandit.session.replay import State, Ticket
+from jaxbandit.session.replay import State, Ticket, spot_of
+from jaxbandit.session.shown import Believed
 from jaxbandit.session.specification import Specification
 
 if TYPE_CHECKING:
@@ -25,16 +27,18 @@ FEASIBLE = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class PointBelief:
-    """Belief at a point when a ticket was asked for.
-
-    Attributes:
-      mean, sd: mean and standard deviation of each output, by name, in its own units.
-      probability_of_feasibility: probability that all constraints hold.
-    """
+    """Belief at a point: mean and deviation by output, probability of feasibility."""
 
     mean: Mapping[str, float]
     sd: Mapping[str, float]
     probability_of_feasibility: float
+
+    @classmethod
+    def of(cls, outputs: Outputs, believed: Believed, at: int) -> Self:
+        """Return the belief at one of the points of beliefs."""
+        mean, sd, holds = believed
+        named = [dict(zip(outputs.names, part[:, at].tolist(), strict=False)) for part in (mean, sd)]
+        return cls(named[0], named[1], float(holds[at]))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -81,40 +85,34 @@ class Reason:
 
 
 def reason(specification: Specification, events: Sequence[Event], ticket: Ticket, values: Mapping[str, float]) -> Reason:
-    """Return the reason for a ticket's point.
-
-    It is from the events before the ticket.
-    """
+    """Return the reason for a ticket's point from the events before."""
     if ticket.observed:
         raise SessionError(f"why: ticket {ticket.number} was told without being asked for, so that no rule chose its point")
     state = State(specification)
     for event in events[1:]:
         if event.kind == "asked" and event.body["ticket"] == ticket.number:
-            place = tuple(event.body.get("place", ()))
+            spot = spot_of(event.body)
             break
         state.enter(event)
     outputs, told = specification.outputs, {n: one.ticket.index for n, one in state.records.items() if one.values}
     belief = best = alone = None
+
+    def in_words(point: Mapping[str, float | str]) -> str:
+        return ", ".join(f"{name} = {readable(value)}" for name, value in point.items())
+
     term, said, is_same = "design", list[str](), True
     if told and (state.standard is not None or not specification.standardise):
-        mean, sd, holds = state.predicted()
-        own = (
-            tuple(part[..., -1] for part in state.predicted(place))
-            if place
-            else tuple(part[..., ticket.index] for part in (mean, sd, holds))
-        )
-        belief = _at(outputs, own)
-        sign, numbers = outputs.objective.sign, np.asarray([*told.values()])
+        believed = mean, sd, holds = state.predicted()
+        belief = PointBelief.of(outputs, state.predicted(spot.place), 0) if spot.place else PointBelief.of(outputs, believed, ticket.index)
+        sign, numbers, name = outputs.objective.sign, np.asarray([*told.values()]), outputs.names[0]
         fine = holds[numbers] >= FEASIBLE
         worth = np.where(fine, sign * mean[0, numbers], -np.inf) if fine.any() else holds[numbers]
         known = int(np.argmax(worth))
-        best = [*told][known], _at(outputs, tuple(part[..., numbers[known]] for part in (mean, sd, holds)))
+        best = [*told][known], PointBelief.of(outputs, believed, int(numbers[known]))
         if ticket.round:
-            alone, is_same = _alone(state, (ticket.index, place))
-            term = _term(
-                sign * mean[0], sd[0], holds, (float(sign * own[0][0]), float(own[1][0]), float(own[2])), sign * mean[0, numbers[known]]
-            )
-            term = term if is_same else "under way"
+            alone, is_same = _alone(state, spot)
+            own = sign * belief.mean[name], belief.sd[name], belief.probability_of_feasibility
+            term = _term(sign * mean[0], sd[0], holds, own, sign * best[1].mean[name]) if is_same else "under way"
     if belief is not None and best is not None:
         said.append(f"The best known point then was that of ticket {best[0]}.")
         for name in outputs.names:
@@ -123,12 +121,15 @@ def reason(specification: Specification, events: Sequence[Event], ticket: Ticket
         if outputs.constraints:
             chances = [f"{one.probability_of_feasibility:.2f}" for one in (belief, best[1])]
             said.append(f"The probability that all constraints hold was {chances[0]}, and {chances[1]} at the best known point.")
-    nearest = _nearest(state, np.asarray(place) if place else state.space.modelled[ticket.index])
+    runs = {number: one.ticket.index for number, one in state.records.items() if one.over != "dropped"}
+    apart = np.abs(state.space.modelled[[*runs.values()]] - state.space.modelled_at(spot)) / sides_of(state.space.domain)
+    away = np.max(apart, axis=1, initial=0)
+    nearest = {[*runs][at]: float(away[at]) for at in np.argsort(away, kind="stable")[:3].tolist()}
     if nearest:
-        runs = ", ".join(f"ticket {number} ({away:.0%} of an axis away)" for number, away in nearest.items())
-        said.append(f"The nearest earlier runs are {runs}.")
+        listed = ", ".join(f"ticket {number} ({share:.0%} of an axis away)" for number, share in nearest.items())
+        said.append(f"The nearest earlier runs are {listed}.")
     if alone is not None:
-        said.append(f"Without runs under way {'the same point' if is_same else _in_words(alone)} would have been asked for.")
+        said.append(f"Without runs under way {'the same point' if is_same else in_words(alone)} would have been asked for.")
     terms = {
         "design": "it is a point of the initial design, which spreads points out",
         "under way": "points under way were avoided",
@@ -136,25 +137,12 @@ def reason(specification: Specification, events: Sequence[Event], ticket: Ticket
         "exploit": "its own mean promised most of the gain",
         "explore": "its uncertainty promised most of the gain",
     }
-    text = " ".join([f"Ticket {ticket.number} was asked for at {_in_words(ticket.point)} because {terms[term]}.", *said])
+    text = " ".join([f"Ticket {ticket.number} was asked for at {in_words(ticket.point)} because {terms[term]}.", *said])
     return Reason(ticket.number, term, text, belief, best, nearest, alone, dict(values), outputs)
 
 
-def _in_words(point: Mapping[str, float | str]) -> str:
-    return ", ".join(f"{name} = {readable(value)}" for name, value in point.items())
-
-
-def _at(outputs: Outputs, parts: tuple[Any, ...]) -> PointBelief:
-    mean, sd, holds = parts
-    named = [dict(zip(outputs.names, part.tolist(), strict=False)) for part in (mean, sd)]
-    return PointBelief(named[0], named[1], float(holds))
-
-
 def _term(rewards: np.ndarray, sds: np.ndarray, holds: np.ndarray, own: tuple[float, float, float], best: float) -> str:
-    """Return the term that decided the choice.
-
-    It is a constraint, or the mean or deviation of the expected improvement.
-    """
+    """Return the term that decided the choice."""
     # SciPy comes with JAX. It is imported here because start-up should not pay for it.
     from scipy.stats import norm
 
@@ -171,27 +159,14 @@ def _term(rewards: np.ndarray, sds: np.ndarray, holds: np.ndarray, own: tuple[fl
 
 
 def _alone(state: State, own: Spot) -> tuple[Mapping[str, float | str] | None, bool]:
-    """Return the choice without runs under way.
-
-    The result says whether it is the ``own`` point, too.
-
-    It is ``None`` where no run was under way. An algorithm that draws at random may choose another point by chance.
-    """
+    """Return the choice without runs under way, and whether it is ``own``."""
     waiting, space = state.under_way, state.space
     if not waiting:
         return None, True
-    asked = state.round_at(own[0] if space.actions else space.size)
+    asked = state.round_at(own.number)
     asked = dataclasses.replace(asked, under_way=[one for one in asked.under_way if one not in waiting])
     chosen = state.course.without(waiting).choose(asked)
     if not healthy(np.asarray(int(chosen.status))):
         return None, True
-    point = space.point_at(chosen.place) if chosen.place else space.point(chosen.point)
-    return point, is_among(space.domain, chosen[:2], [own])
-
-
-def _nearest(state: State, here: np.ndarray) -> dict[int, float]:
-    """Return the nearest earlier runs, by ticket, with their distances."""
-    runs = {number: one.ticket.index for number, one in state.records.items() if one.over != "dropped"}
-    away = np.max(np.abs(state.space.modelled[[*runs.values()]] - here) / sides_of(state.space.domain), axis=1, initial=0)
-    order = np.argsort(away, kind="stable")[:3]
-    return {[*runs][at]: float(away[at]) for at in order.tolist()}
+    spot = Spot(*chosen[:2])
+    return space.point(spot.point), is_among(space.domain, spot, [own])

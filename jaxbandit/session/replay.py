@@ -16,14 +16,11 @@ from jaxbandit.core.codec import from_fields
 from jaxbandit.core.fields import boolean, whole
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box
-from jaxbandit.domains.boxes import PartOfBox
-from jaxbandit.feedback.learner import BESIDE
 from jaxbandit.host.files import reason_of
-from jaxbandit.session.axes import ON_GRID, Place
-from jaxbandit.session.guarantee import held_points, within_steps
+from jaxbandit.session.axes import ON_GRID, Place, Spot
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError
-from jaxbandit.session.learner import RAN, SAME, Course, PendingRound, Spot, Told, is_among, room_for
-from jaxbandit.session.models import Values, is_fit_due, is_quiet, with_runs
+from jaxbandit.session.learner import RAN, SAME, Course, PendingRound, Told, is_among, room_for
+from jaxbandit.session.models import QUIET, Values, with_runs
 from jaxbandit.session.quantities import RUNS, Standard, told_values
 from jaxbandit.session.settled import Settlement
 from jaxbandit.session.shown import Believed, Shown
@@ -88,7 +85,7 @@ class Record:
     @property
     def spot(self) -> Spot:
         """The ticket's point by number and place."""
-        return self.ticket.index, self.place
+        return Spot(self.ticket.index, self.place)
 
 
 class State:
@@ -110,9 +107,7 @@ class State:
         seen = functools.partial(specification.outputs.seen, self.standard)
         self.course = Course(lambda: specification.setting, seen, None if undelayed is None else lambda: undelayed.setting)
         self.course.at_once = specification.at_once
-        self._is_box = isinstance(self.space.domain, Box)
-        if self._is_box:
-            self.course.readable = self.space.readable
+        self.course.readable = self.space.readable
         # These cache `allowed`, and `shown` with its number of events.
         self._reached: tuple[frozenset[int], np.ndarray] = (frozenset(), np.zeros(self.space.size, bool))
         self._shown: tuple[int, Shown] | None = None
@@ -131,7 +126,7 @@ class State:
     def enter(self, event: Event, after: object = None) -> None:
         """Apply an event, with the algorithm's state ``after`` its choice if known."""
         bodies = {
-            "asked": {"ticket", "round", "index", "status"},
+            "asked": {"ticket", "round", "status"},
             "observed": {"ticket", "rows"},
             "told": {"ticket", "values"},
             "corrected": {"ticket", "values"},
@@ -140,7 +135,7 @@ class State:
             "fitted": {"told"},
             "settled": {"ticket", "within", "probability", "gain"},
         }
-        body, keys = event.body, bodies[event.kind] | ({"place"} if self._is_box and event.kind == "asked" else set())
+        body, keys = event.body, bodies[event.kind] | ({*self.space.keys} if event.kind == "asked" else set())
         if event.kind == "observed":
             keys = keys | (body.keys() & {"initial"})
         # Further keys of events. A fit since version 2 has a location and scale, and no model if it only standardised the outputs. A first
@@ -194,17 +189,16 @@ class State:
         body, self.settlement = event.body, None
         asked, room = self.round_at(), self.room
         # The point has its context.
-        index, actions = body["index"], self.space.actions
-        expected = self.next(index // actions if actions and isinstance(index, int) else None)
+        number, index = body["ticket"], body["index"]
+        expected = self.next(self.space.context_of(index))
         if expected["round"] == 0 and self.has_failed(spot_of(expected)):
             # Another point replaces a failed point of the initial design.
-            expected = {name: value for name, value in expected.items() if name != ("place" if self._is_box else "index")}
+            expected.pop(self.space.keys[-1])
         for name, value in expected.items():
             _check_equal(name, body[name], value)
-        place = self._owned(body["place"]) if self._is_box else ()
-        whole(0, self.space.size - 1)("index", body["index"])
+        self.space, place = self.space.entered(index, body.get("place", ()))
+        whole(0, self.space.size - 1)("index", index)
         whole(0, 2 * max(Status) - 1)("status", body["status"])
-        number, index = body["ticket"], body["index"]
         ticket = Ticket(number, body["round"], index, self.space.point(index), Status(body["status"]))
         self.records[number] = Record(ticket, event.at, len(self.specification.outputs.names), place)
         if ticket.round:
@@ -225,12 +219,11 @@ class State:
             self.design = ()
         for number, row in enumerate(rows, start=len(self.records) + 1):
             index, values = row["index"], row["values"] and told_values(outputs, row["values"])
-            place: Place = ()
-            if self._is_box:
-                _check_equal("index", index, self.space.size)
-                place = self._owned(self.space.place(row["point"]))
+            for name, value in self.space.next_point.items():
+                _check_equal(name, index, value)
+            self.space, place = self.space.entered(index, self.space.place(row["point"]))
             whole(0, self.space.size - 1)("index", index)
-            distance = 0.0 if self._is_box else self.space.distance(row["point"], index)
+            distance = self.space.distance(row["point"], index)
             ticket = Ticket(number, 0, index, self.space.point(index), observed=True, distance=distance)
             _check_equal("failed", row.get("failed", True), True)
             failed = "failed" if "failed" in row else ""
@@ -289,10 +282,7 @@ class State:
             self.course.take_back()
 
     def _learn_runs(self) -> None:
-        """Model from now on whether runs give values.
-
-        Some learners cannot have a further output. They stay as they are.
-        """
+        """Model from now on whether runs give values, if the learner can."""
         parts = self.specification.with_runs
         if parts is not None and self.modelled is self.specification:
             parts_of = self.specification.alone, self.model, self.standard
@@ -300,32 +290,17 @@ class State:
             self.modelled = parts
             self.learn_anew()
 
-    def _owned(self, place: Sequence[float]) -> Place:
-        """Add the next ticket's place in the unit cube to the space."""
-        own = tuple(map(float, place))
-        checks.shape("place", own, (self.space.domain.dimension,))
-        checks.finite("place", np.asarray(own))
-        self.space = dataclasses.replace(self.space, own=(*self.space.own, own))
-        return own
-
     @functools.cached_property
     def design(self) -> Sequence[int | Place]:
         """Points of the initial design: numbers, or places on a box."""
         return self.specification.design_points()
 
     def next(self, context: int | None = None) -> dict[str, Any]:
-        """Return number, round and, if already known, point of the next ticket.
-
-        A point of the initial design keeps its action and moves to the ``context``.
-        """
+        """Return what the next ticket's event says, in a ``context``."""
         number, left = len(self.records) + 1, self.left_of_design
-        own: dict[str, Any] = {"index": self.space.size} if self._is_box else {}
         if not left:
-            return {"ticket": number, "round": len(self.course.rounds) + 1, **own}
-        point = self.design[-left]
-        if context is not None and isinstance(point, int):
-            point = context * self.space.actions + point % self.space.actions
-        return {"ticket": number, "round": 0, **own, **({"place": list(point)} if isinstance(point, tuple) else {"index": point})}
+            return {"ticket": number, "round": len(self.course.rounds) + 1, **self.space.next_point}
+        return {"ticket": number, "round": 0, **self.space.event(self.space.in_context(self.design[-left], context))}
 
     @property
     def left_of_design(self) -> int:
@@ -397,10 +372,7 @@ class State:
 
     @property
     def under_way(self) -> list[Spot]:
-        """Points under way: asked for with missing values, or observed without values.
-
-        The list is empty for journals of version 1, whose sessions ignored these points.
-        """
+        """Points asked for with missing values, or observed without values."""
         waiting = [one for one in self.records.values() if one.state == "pending" or (one.state == "partial" and not one.ticket.observed)]
         return [one.spot for one in waiting] if self.specification.schema > 1 else []
 
@@ -411,9 +383,9 @@ class State:
         If the fit has found no noise, another value is useless at all complete points, otherwise at points with the same values twice.
         """
         complete = [one for one in self.records.values() if one.state == "complete"]
-        if not is_quiet(self.specification.model, self.model):
+        if self.specification.model is not None or float(np.max(self.model.noise_variance)) >= QUIET:
             # On a box a repeated point has two numbers.
-            where = [(one.place or one.ticket.index, *one.values.values()) for one in complete]
+            where = [(one.spot.point, *one.values.values()) for one in complete]
             seen = collections.Counter(where if self.specification.schema > 1 else [])
             complete = [one for one, it in zip(complete, where, strict=True) if seen[it] > 1]
         return [*self.under_way, *(one.spot for one in complete)]
@@ -425,13 +397,9 @@ class State:
         return over if self.specification.schema > 1 else []
 
     def to_retry(self, context: int | None = None) -> Spot | None:
-        """Return the first point to retry that has no later ticket.
-
-        It is in the ``context`` if there is one.
-        """
-        last = {one.place or one.ticket.index: one for one in self.records.values()}
-        again = [one.spot for one in self.records.values() if one.over == "retry" and last[one.place or one.ticket.index] is one]
-        again = [spot for spot in again if context is None or spot[0] // self.space.actions == context]
+        """Return the first point to retry in a context without later ticket."""
+        last = {one.spot.point: one for one in self.records.values()}
+        again = [one.spot for one in last.values() if one.over == "retry" and self.space.context_of(one.ticket.index) == context]
         return None if self.specification.is_guarded or not again else again[0]
 
     @property
@@ -441,13 +409,16 @@ class State:
         if steps is None:
             return None
         told = [(one.ticket.index, one.values) for one in self.records.values() if one.values and one.ticket.distance <= ON_GRID]
-        held = held_points(self.specification.outputs, told)
+        hold = self.specification.outputs.hold
+        held = {index for index, values in told if hold(values)} - {index for index, values in told if hold(values) is False}
         # A correction may make a safe point unsafe.
         if not held >= self._reached[0]:
             self._reached = frozenset(), np.zeros(self.space.size, bool)
         known, reached = self._reached
         for index in held - known:
-            reached = reached | within_steps(self.space, steps, index)
+            columns = ((column, steps[name]) for name, column in self.space.columns.items() if name in steps)
+            near = [np.abs(column - column[index]) <= step * (1 + ON_GRID) for column, step in columns]
+            reached = reached | np.logical_and.reduce(near)
         self._reached = frozenset(held), reached
         return reached
 
@@ -456,24 +427,15 @@ class State:
         return PendingRound(index, (), self.avoided, self.failed, self.allowed)
 
     def has_failed(self, point: Spot) -> bool:
-        """Return whether a run failed or was dropped at a point.
-
-        On a box a point near it counts, too.
-        """
+        """Return whether a run failed or was dropped at a point."""
         return is_among(self.space.domain, point, self.failed)
 
     @property
     def unfit(self) -> np.ndarray:
         """Points ``[M]`` with dropped and no complete runs, or outside, never recommended."""
-        unfit, domain = np.zeros(self.space.size, bool), self.space.domain
-        for index, place in self.failed:
-            unfit[index] = True
-            if isinstance(domain, Box):
-                unfit |= domain.are_near(self.space.modelled, np.asarray(place), BESIDE)
+        unfit = np.logical_or.reduce([np.zeros(self.space.size, bool), *map(self.space.near, self.failed)])
         unfit[[one.ticket.index for one in self.records.values() if one.state == "complete"]] = False
-        if isinstance(domain, PartOfBox):
-            unfit |= ~domain.holds(self.space.modelled)
-        return unfit
+        return unfit | self.space.outside
 
     def not_failed(self, point: Spot, number: int) -> Spot:
         """Return the nearest point without a dropped run for round ``number``.
@@ -482,23 +444,22 @@ class State:
         Raises ``SessionError`` if no point is left, or the algorithm certifies points, because the result would not be certified.
         """
         domain, failed, avoided = self.space.domain, self.failed, self.avoided
-        is_avoided = number > 0 and self._is_box and is_among(domain, point, avoided, SAME)
+        is_avoided = number > 0 and point.place and is_among(domain, point, avoided, SAME)
         if not is_avoided and not self.has_failed(point):
             return point
-        if self._is_box and self.modelled.learns_runs and self.left_of_design == 1 and (repeated := self._repeated):
-            return domain.size, repeated
+        if point.place and self.modelled.learns_runs and self.left_of_design == 1 and (repeated := self._repeated):
+            return Spot(domain.size, repeated)
         free = "a run that did end after all is told as a correction, which frees its point"
         if self.specification.algorithm.traits.certifies:
             kind = type(self.specification.algorithm).__name__
             raise SessionError(f"ask: {kind} finds no point but those that have failed, and no other is certified; {free}")
         places = self.space.modelled[: domain.size]
         sides = np.where(np.ptp(places, axis=0) > 0, np.ptp(places, axis=0), 1)
-        apart = np.linalg.norm((places - (np.asarray(point[1]) if self._is_box else places[point[0]])) / sides, axis=1)
+        apart = np.linalg.norm((places - self.space.modelled_at(point)) / sides, axis=1)
+        apart[~self.space.of_context(self.space.context_of(point.number))[: domain.size]] = np.inf
         waiting = None
-        if self.space.actions:
-            apart[~self.space.of_context(point[0] // self.space.actions)] = np.inf
         for index in [at for at in np.argsort(apart, kind="stable").tolist() if apart[at] < np.inf]:
-            other = (index, self.course.readable(places[index].tolist()) if self._is_box else ())
+            other = Spot(index, self.course.readable(places[index].tolist()) if point.place else ())
             if not is_among(domain, other, failed):
                 if not is_among(domain, other, avoided, SAME):
                     return other
@@ -509,10 +470,7 @@ class State:
 
     @property
     def _repeated(self) -> Place:
-        """A place beside the first successful point of the design.
-
-        It shows the noise in place of a point beside one that failed.
-        """
+        """A place beside the first successful one, to show the noise."""
         ran = [one for one in self.records.values() if one.state == "complete" and one.ticket.round == 0 and not one.ticket.observed]
         if (within := self.specification.design.repeated_within) is None or not ran:
             return ()
@@ -536,7 +494,8 @@ class State:
         over = len([one for one in self.records.values() if one.over and not self._is_counted(one)])
         first = 1 if asking or self.course.rounds else len(self.design) - over
         by_default = parts.standardise and parts.model is None and parts.fit_every is None
-        if by_default and complete >= max(1, first) and (not self.fitted_at or is_fit_due(complete, self.fitted_at)):
+        further = max(4, self.fitted_at // 10) if self.fitted_at else 0
+        if by_default and complete >= max(1, first, self.fitted_at + further):
             return True
         return False if parts.standardise and complete >= max(1, 2 * self.standardised_at) else None
 
@@ -549,10 +508,7 @@ class State:
 
     @property
     def complete(self) -> int:
-        """Number of complete tickets, and of failed ones if modelled.
-
-        Without values it is 0.
-        """
+        """Number of complete or modelled failed tickets, 0 without values."""
         return sum(map(self._is_counted, self.records.values())) if any(record.values for record in self.records.values()) else 0
 
     def _is_counted(self, record: Record) -> bool:
@@ -573,7 +529,7 @@ class State:
 
 def spot_of(body: Mapping[str, Any]) -> Spot:
     """Return the point of an event ``"asked"``."""
-    return body["index"], tuple(body.get("place", ()))
+    return Spot(body["index"], tuple(body.get("place", ())))
 
 
 def _check_equal(name: str, value: object, expected: object) -> None:

@@ -29,7 +29,7 @@ from jaxbandit.host.cache import enable_unless_chosen
 from jaxbandit.host.memory import bound_programs
 from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place
 from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by
-from jaxbandit.session.history import History, HistoryRow, Names, OffGrid, OutsideOf, check_placed, observed, rows_of
+from jaxbandit.session.history import History, HistoryRow, Names, OffGrid, OutsideOf, check_placed, rows_of
 from jaxbandit.session.journal import WAIT, Body, DamagedSession, SessionError, Unwritten, create_journal, open_journal
 from jaxbandit.session.models import fitted, fitted_in_units, standard_of, unlikely, warn_of_constraints_that_held
 from jaxbandit.session.quantities import told_values
@@ -196,7 +196,7 @@ class Session(Reading):
         # A ticket in these rows belongs to another session.
         rows = [] if history is None else rows_of(history, specification, ignore, outside)
         check_placed(rows, specification.space, off_grid, "history")
-        further = [("observed", observed(1, rows, specification.space.size))] if rows else []
+        further = [("observed", HistoryRow.observed(1, rows, specification.space.size))] if rows else []
         if specification.is_guarded:
             specification = seeded_by(specification, rows)
         if specification.initial is None and 0 < specification.design.count <= sum(row.is_whole(specification.outputs) for row in rows):
@@ -323,10 +323,7 @@ class Session(Reading):
         return True
 
     def _ask(self, point: int | Place | None = None, context: int | None = None) -> Ticket:
-        """Return the next ticket, at ``point`` (a number or place) if given.
-
-        The point is in the ``context``, if there is one.
-        """
+        """Return the next ticket of a context, perhaps at a given ``point``."""
         body, status, after, state, is_ours = self._state.next(context), Status.OK, None, self._state, point is None
         before = functools.reduce(operator.or_, (record.ticket.status for record in self._state.records.values()), Status.OK)
         if body["round"] > 0:
@@ -343,9 +340,9 @@ class Session(Reading):
             self._check_model()
             self._keep_up(asking=True)
             if point is None and (again := state.to_retry(context)) is not None:
-                point = again[1] or again[0]
+                point = again.point
             elif point is None:
-                chosen = state.course.choose(state.round_at(body.get("index", (context or 0) * state.space.actions)))
+                chosen = state.course.choose(state.round_at(body.get("index", state.space.in_context(0, context))))
                 status, after = chosen.status, chosen.after
                 point = chosen.place or chosen.point
             if not healthy(np.asarray(int(status))):
@@ -353,10 +350,9 @@ class Session(Reading):
             if self.specification.is_guarded and status & Status.NO_SAFE_POINT:
                 [line] = status_in_words(np.asarray(int(Status.NO_SAFE_POINT)))
                 raise SessionError(f"ask: {line.partition(': ')[2]}; nothing has happened")
-            body |= {"place": list(point)} if isinstance(point, tuple) else {"index": point}
+            body |= state.space.event(point)
         if is_ours:
-            index, place = state.not_failed(spot_of(body), body["round"])
-            body |= {"place": list(place)} if place else {"index": index}
+            body |= state.space.event(state.not_failed(spot_of(body), body["round"]).point)
         self._happen("asked", body | {"status": int(status)}, after)
         # A session warns of each of these flags once.
         warned_of = Status.FAR_FROM_PRIOR | Status.SAFE_SET_STILL | Status.SEED_UNSAFE
@@ -511,13 +507,7 @@ class Session(Reading):
 
     @checked
     def tell_all(
-        self,
-        history: History,
-        *,
-        off_grid: OffGrid = "refuse",
-        outside: OutsideOf = "refuse",
-        ignore: Names = (),
-        correct: bool = False,
+        self, history: History, *, off_grid: OffGrid = "refuse", outside: OutsideOf = "refuse", ignore: Names = (), correct: bool = False
     ) -> tuple[Ticket, ...]:
         """Store all rows of a table of measurements.
 
@@ -558,7 +548,7 @@ class Session(Reading):
             for event in self._journal.events if others else ():
                 before = event.body["rows"] if event.kind == "observed" else []
                 # Points of a box had the numbers of that time.
-                if before and before == observed(0, others, before[0]["index"])["rows"]:
+                if before and before == HistoryRow.observed(0, others, before[0]["index"])["rows"]:
                     first, last = event.body["ticket"], event.body["ticket"] + len(before) - 1
                     which = f"tickets {first} to {last}" if last > first else f"ticket {first}"
                     raise SessionError(f"history: these rows were told before, as {which}")
@@ -572,7 +562,7 @@ class Session(Reading):
     def _observed(self, rows: Sequence[HistoryRow]) -> tuple[Ticket, ...]:
         self._keep_up()
         number, parts = len(self._state.records) + 1, self.specification
-        body = observed(number, rows, self._state.space.size)
+        body = HistoryRow.observed(number, rows, self._state.space.size)
         if (
             number == 1
             and 0 < parts.design.count <= sum(row.is_whole(parts.outputs) for row in rows)

@@ -81,41 +81,30 @@ def likely_points(shown: Shown, space: Space, recommended: int, unfit: np.ndarra
     They are the points most likely to be feasible and better than the ``recommended`` one, which is among them. On a box half of them are
     near the best ones of draws, and have the number -1. The points ``unfit [M]`` are left out.
     """
+    # SciPy comes with JAX. It is imported here because start-up should not pay for it.
+    from scipy.special import log_ndtr
+
     domain, numbers = space.domain, np.flatnonzero(~unfit | (np.arange(space.size) == recommended))
     # Points near a known hill are all likely to be a little better. Some must not take the places of points that nobody knows.
     # On a box three looks consider this many points near the best points of every draw.
     looks, count = 3 if isinstance(domain, Box) else 0, 128
     most = POINTS_DRAWN - looks * count
-    points, numbers = _likely(shown, space.modelled[numbers], numbers, recommended, most)
+    if len(numbers) > most:
+        mean, sd, likely = shown.at(space.modelled[numbers])
+        reward, is_it = shown.outputs.objective.sign * mean[0], numbers == recommended
+        excess = (reward - reward[is_it][0]) / np.maximum(sd[0], np.finfo(np.float64).tiny)
+        worth = np.where(is_it, np.inf, log_ndtr(excess) + np.log(np.maximum(likely, 1e-300)))
+        numbers = numbers[np.sort(np.argsort(-worth, kind="stable")[:most])]
+    points = space.modelled[numbers]
     for look in range(looks):
         rewards, holds = shown.draws(points, draws, numbers=numbers, seed=look)
-        near = _points_near(points[np.argmax(np.where(holds, rewards, -np.inf), axis=1)], count, look)
+        centres, generator = points[np.argmax(np.where(holds, rewards, -np.inf), axis=1)], np.random.default_rng(look)
+        around = centres[np.arange(count) % len(centres)]
+        # Half of the points move along a few axes only, because an optimum often lies on sides of the box.
+        moved = generator.uniform(size=around.shape) < generator.uniform(size=(count, 1))
+        size = 10 ** generator.uniform(-4, -0.7, (count, 1))
+        near = np.clip(around + moved * size * generator.standard_normal(around.shape), 0, 1)
         assert isinstance(domain, Box)
         points = np.concatenate([points, np.asarray(domain.snapped(near), np.float64)])
         numbers = np.append(numbers, np.full(len(near), -1))
     return points, numbers
-
-
-def _likely(shown: Shown, points: np.ndarray, numbers: np.ndarray, recommended: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``most`` of the points ``[m, d]``, as :func:`likely_points` does."""
-    # SciPy comes with JAX. It is imported here because start-up should not pay for it.
-    from scipy.special import log_ndtr
-
-    if len(points) <= most:
-        return points, numbers
-    mean, sd, holds = shown.at(points)
-    reward, is_it = shown.outputs.objective.sign * mean[0], numbers == recommended
-    excess = (reward - reward[is_it][0]) / np.maximum(sd[0], np.finfo(np.float64).tiny)
-    likely = np.where(is_it, np.inf, log_ndtr(excess) + np.log(np.maximum(holds, 1e-300)))
-    kept = np.sort(np.argsort(-likely, kind="stable")[:most])
-    return points[kept], numbers[kept]
-
-
-def _points_near(centres: np.ndarray, count: int, look: int) -> np.ndarray:
-    """Sample ``count`` points near ``centres [m, d]`` at various distances."""
-    generator = np.random.default_rng(look)
-    around = centres[np.arange(count) % len(centres)]
-    # Half of the points move along a few axes only, because an optimum often lies on sides of the box.
-    moved = generator.uniform(size=around.shape) < generator.uniform(size=(count, 1))
-    size = 10 ** generator.uniform(-4, -0.7, (count, 1))
-    return np.clip(around + moved * size * generator.standard_normal(around.shape), 0, 1)

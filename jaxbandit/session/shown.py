@@ -64,9 +64,19 @@ class Shown:
         # Noise is shown where it is more likely than roughness by this many nats.
         least_nats = 3.0
         others: Sequence[type[Kernel]] = (Matern52, Matern32)
+
+        def with_form(kernel: Kernel, form: Any) -> Kernel:
+            """Return a kernel with another form in place of Matern-5/2."""
+
+            def formed(part: Any) -> Any:
+                return form(length_scale=part.length_scale) if isinstance(part, Matern52) else part
+
+            changed: Kernel = jax.tree.map(formed, kernel, is_leaf=lambda part: isinstance(part, Matern52 | PosteriorMean))
+            return changed
+
         for number, (kernel, noise) in enumerate(zip(kernels, noises, strict=True)):
             indices, values, seen = standardised(outputs, best.standard, told, [number])
-            several, given = [_with_form(kernel, form) for form in others] if forms else [kernel], (space.modelled[indices], seen, noise)
+            several, given = [with_form(kernel, form) for form in others] if forms else [kernel], (space.modelled[indices], seen, noise)
             if outputs.names[number] == RUNS:
                 # Runs are not fitted. A point with a successful run may fail later, so its probability counts, too.
                 average = averaged([kernel], *given, prior=None, draws=0)
@@ -75,11 +85,9 @@ class Shown:
             # Each form of a kernel has 16 draws of hyper-parameters.
             draws = 16 if len(seen) <= MAX_FITTED and np.unique(seen).size > 1 else 0
             average = averaged(several, *given, prior=prior, bounds={NOISE: LEARNED.noises}, constant=LEARNED.mean, draws=draws)
-            nats = (
-                evidence_of_noise(kernel, *given, prior=prior, constant=LEARNED.mean, rough=rough, least=LEARNED.noises[0])
-                if noise > little
-                else 0.0
-            )
+            nats = 0.0
+            if noise > little:
+                nats = evidence_of_noise(kernel, *given, prior=prior, constant=LEARNED.mean, rough=rough, least=LEARNED.noises[0])
             shown._add(average, nats > least_nats, 0.0 if nats > least_nats else 0.5 if noise > little else 1.0, indices, values[:, 0])
         return shown
 
@@ -149,10 +157,7 @@ class Shown:
         return rewards, holds
 
     def in_units(self, number: int, means: np.ndarray, deviations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and deviation ``[m]`` of an output.
-
-        They are in its own units, from the means and deviations ``[K, m]`` of its averaged models.
-        """
+        """Return an output's mean and deviation ``[m]`` from models' ``[K, m]``."""
         standard, weights, sign = self.standard, self.averages[number].weights, self.outputs.objective.sign
         each, spread = standard.scale[number] * means, standard.scale[number] * deviations
         each, spread = each + standard.location[number], np.maximum(spread, np.finfo(np.float64).tiny)
@@ -177,19 +182,6 @@ class Shown:
             means.append(mean)
             deviations.append(sd)
         return np.stack(means), np.stack(deviations), np.reshape(holds, (len(means) - 1, len(points)))
-
-
-def _with_form(kernel: Kernel, form: type[Kernel]) -> Kernel:
-    """Return a kernel with another form in place of Matern-5/2.
-
-    Known means stay as they are.
-    """
-
-    def formed(part: object) -> object:
-        return cast(Any, form)(length_scale=part.length_scale) if isinstance(part, Matern52) else part
-
-    changed: Kernel = jax.tree.map(formed, kernel, is_leaf=lambda part: isinstance(part, Matern52 | PosteriorMean))
-    return changed
 
 
 def _rough(space: Space, measured: np.ndarray) -> np.ndarray:

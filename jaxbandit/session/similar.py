@@ -16,8 +16,6 @@ from jaxbandit.surrogates.evidence.host import covariances
 
 # Means of values with less noise variance have weights that float32 cannot add.
 LEAST_NOISE = 1e-3
-# Means have this number of points, or twice it and so on, so that few programs are compiled.
-FEWEST_POINTS = 64
 
 
 def means_of(specification: Specification, other: Specification, columns: Mapping[str, np.ndarray]) -> dict[str, PosteriorMean]:
@@ -51,7 +49,8 @@ def means_of(specification: Specification, other: Specification, columns: Mappin
             at = points[indices[kept]]
             matrix = covariances(kernels[number], at) + max(noises[number], LEAST_NOISE) * np.eye(len(at))
             weights = np.linalg.solve(matrix, seen[kept, 0] - locations[number])
-            more = (0, max(FEWEST_POINTS, 1 << (len(at) - 1).bit_length()) - len(at))
+            # Means have 64 points, or twice that and so on, so that few programs are compiled.
+            more = (0, max(64, 1 << (len(at) - 1).bit_length()) - len(at))
             means[name] = PosteriorMean(
                 kernel=kernels[number], points=np.pad(at, (more, (0, 0)), mode="edge"), weights=np.pad(weights, more)
             )

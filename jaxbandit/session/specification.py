@@ -20,9 +20,9 @@ from jaxbandit.core.declare import Array, FilePath, Key, KeyOrSeed, check_fields
 from jaxbandit.core.doors import either, setting
 from jaxbandit.core.fields import Described, Rounds, Words, anything, each, label, scalar, text, whole
 from jaxbandit.core.keys import trial_key, typed
-from jaxbandit.core.pytree import pytree
+from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.delays import LONGEST_DELAY, Delay, Failing, NoDelay
-from jaxbandit.domains import Box, Contextual, Domain
+from jaxbandit.domains import Box, Domain
 from jaxbandit.domains.regions import Constraints, SuchThat
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.arguments import Delays
@@ -119,7 +119,10 @@ class Specification(Described):
         """
         space = domain if isinstance(domain, Space) else Space.of(domain, such_that)
         outputs = Outputs.read(objective, constraints, units)
-        algorithm = with_seeds(DEFAULT_ALGORITHM if algorithm is None else algorithm, space, seeds)
+        algorithm = cls._with_seeds(DEFAULT_ALGORITHM if algorithm is None else algorithm, space, seeds)
+        if algorithm.traits.certifies and space.axes:
+            # Rules of safe sets may name an axis.
+            space = dataclasses.replace(space, domain=replace(space.domain, names=space.names))
         return cls(space=space, outputs=outputs, algorithm=algorithm, **fields)
 
     def __post_init__(self) -> None:
@@ -154,19 +157,11 @@ class Specification(Described):
                 f"algorithm: {type(self.algorithm).__name__} sees the constraint functions before it chooses (full information), which no"
                 " experiment can show; take an algorithm that learns them from measurements"
             )
-        if isinstance(self.space.domain, Box) and not self.algorithm.on_boxes:
-            raise InvalidArgument(
-                f"algorithm: {type(self.algorithm).__name__} chooses among the points of a grid; give every axis a number of points"
-            )
-        if isinstance(self.space.domain, Contextual) and (self.algorithm.traits.certifies or not self.algorithm.on_contexts):
-            raise InvalidArgument(
-                f"algorithm: {type(self.algorithm).__name__} cannot choose among the actions of a context in a session; take Cei, Pdcbo,"
-                " Rpol or another algorithm that scores points"
-            )
+        self.space.check_algorithm(self.algorithm)
         if self.is_guarded:
-            _check_guarantee(self)
-        _check_similar(self)
-        _check_steps(self)
+            self._check_guarantee()
+        self._check_similar()
+        self._check_steps()
         size, axes = self.space.domain.size, self.space.domain.dimension
         functions = len(self.outputs.functions)
         self.algorithm.validate(None, functions, size, axes)
@@ -186,6 +181,103 @@ class Specification(Described):
             )
         if self.feedback is None and self.schema > 1 and not self.at_once:
             object.__setattr__(self, "feedback", Hallucinate())
+
+    @staticmethod
+    def _with_seeds(algorithm: Algorithm, space: Space, seeds: Sequence[Mapping[str, object]] | None) -> Algorithm:
+        """Return the algorithm with ``seeds``, or raise ``InvalidArgument`` for unknown points."""
+        if seeds is None:
+            return algorithm
+        name = type(algorithm).__name__
+        if not isinstance(seeds, list | tuple) or not seeds or not all(isinstance(seed, Mapping) for seed in seeds):
+            example = short([{name: 0.5 for name in space.names}])
+            raise InvalidArgument(
+                f"seeds: must be a list of points by the names of their coordinates, such as {example}, got {short(seeds)}"
+            )
+        if not algorithm.traits.certifies:
+            raise InvalidArgument(f"seeds: {name} begins at no seeds; give an initial design, or a history")
+        if algorithm.traits.seeds is not None:
+            raise InvalidArgument(f"seeds: {name} has seeds of its own; give either these or its own, got both")
+        if isinstance(space.domain, Box):
+            raise InvalidArgument(f"seeds: {name} chooses among the points of a grid; give every axis a number of points")
+        numbers = []
+        for place, seed in enumerate(seeds):
+            with naming(f"seeds[{place}]"):
+                index = space.nearest(seed)
+                if space.distance(seed, index) > ON_GRID:
+                    there = short(space.point(index))
+                    raise InvalidArgument(f"point: must be one of the domain's, for one beside it may be unsafe; the nearest is {there}")
+                numbers.append(index)
+        return algorithm.with_facts(seeds=np.asarray(numbers))
+
+    def _check_guarantee(self) -> None:
+        """Raise ``InvalidArgument`` if an argument voids the guarantee of certified points."""
+        name = type(self.algorithm).__name__
+        seeds, own = self.algorithm.traits.seeds, "certifies points by a prior of the constraints that stays as it is"
+        if self.standardise:
+            raise InvalidArgument(
+                f"standardise: must be {short(False)} with {name}, which {own}: a unit computed from values moves it; give a model in the"
+                " outputs' own units, or none, and leave standardise out"
+            )
+        if self.fit_every is not None:
+            raise InvalidArgument(
+                f"fit_every: must be left out with {name}, which {own}; begin another session from this one's history with the model that"
+                f" you then believe, got {self.fit_every}"
+            )
+        if self.algorithm.traits.refits:
+            raise InvalidArgument(
+                f"algorithm: {name} fits the model while it runs, which voids the guarantee of what it runs; run that alone"
+            )
+        if self.feedback is not None and not isinstance(self.feedback, Wait | Hallucinate):
+            policies = f"{short(Wait())} or {short(Hallucinate())}"
+            words = f"certify points by values that were never measured; take {policies}"
+            raise InvalidArgument(f"feedback: {type(self.feedback).__name__} would let {name} {words}")
+        if self.initial is not None and self.initial.count:
+            known = [] if seeds is None else np.asarray(seeds).tolist()
+            indices = [] if self.initial.indices is None else np.asarray(self.initial.indices).tolist()
+            if self.initial.random or (seeds is not None and not set(indices) <= set(known)):
+                raise InvalidArgument(
+                    f"initial: must hold seeds of {name} alone, for nothing is known of other points; leave it out, and the seeds are"
+                    f" measured first, got {short(self.initial)}"
+                )
+
+    def _check_similar(self) -> None:
+        """Raise ``InvalidArgument`` if the learner cannot have similar sessions."""
+        name, traits = type(self.algorithm).__name__, self.algorithm.traits
+        if not self.similar:
+            return
+        if self.model is not None:
+            raise InvalidArgument(f"similar: is a part of the default model; leave the model out, got {short(self.model)}")
+        for is_own, words in (
+            (traits.certifies, "certifies points by a prior of its own"),
+            (traits.refits, "fits a model of its own"),
+            (traits.joint_arrival, "has one model for all outputs"),
+        ):
+            if is_own:
+                raise InvalidArgument(f"similar: must be left out with {name}, which {words}; give earlier values as its history")
+
+    def _check_steps(self) -> None:
+        """Raise ``InvalidArgument`` unless steps of ``max_step`` reach a next point."""
+        space, steps = self.space, self.max_step
+        if steps is None:
+            return
+        if not self.algorithm.traits.certifies:
+            words = f"limits SafeOpt, StageOpt and SgpUcb, and {type(self.algorithm).__name__} is none of these"
+            raise InvalidArgument(f"max_step: {words}; leave it out, got {short(steps)}")
+        if not isinstance(steps, Mapping) or not steps:
+            raise InvalidArgument(
+                f"max_step: must be a mapping from names of axes to numbers > 0, such as {short({space.names[0]: 1})}, got {short(steps)}"
+            )
+        for name, step in steps.items():
+            where, column = f"max_step.{name}", space.columns.get(name)
+            check_known(name, space.names, where, "the axes are")
+            assert column is not None
+            if column.dtype.kind == "U":
+                raise InvalidArgument(f"{where}: must be left out, for categories have no distance, got {short(step)}")
+            scalar.check(where, step)
+            checks.positive(where, step)
+            gaps = np.diff(np.unique(column))
+            if gaps.size and step < (least := float(gaps.min())) * (1 - ON_GRID):
+                raise InvalidArgument(f"{where}: must be at least {least:g}, the least step between two values of the axis, got {step:g}")
 
     @property
     def at_once(self) -> bool:
@@ -219,7 +311,7 @@ class Specification(Described):
     def design_is_default(self) -> bool:
         """Return whether the initial design is the default."""
         default = dataclasses.replace(self, initial=None).design
-        return design_table(self.design) == design_table(default)
+        return self._design_table(self.design) == self._design_table(default)
 
     @property
     def _design_key(self) -> Key:
@@ -302,8 +394,22 @@ class Specification(Described):
             late = Delays(model=self.delay or UnknownDelay(), policy=policy, capacity=self.capacity or self.horizon)
         with arithmetic([surrogate.precision]):
             variants = [(self.algorithm, surrogate, late)]
-            cell = Cell.of(_unknown(domain, functions), variants, self.design, horizon=self.horizon, room=room, block=1)
+            cell = Cell.of(self._problem, variants, self.design, horizon=self.horizon, room=room, block=1)
             return cell.in_one_block() if self._grows else cell
+
+    @property
+    def _problem(self) -> AbstractProblem:
+        """A problem with unused values on the domain."""
+        domain, functions = self.space.domain, len(self.outputs.functions)
+        means = np.zeros((functions, domain.size))
+        if isinstance(domain, Box):
+            nowhere = Certificate(value=np.float64(0), point=np.zeros(domain.dimension))
+            return BoxProblem(domain=domain, functions=(Specification._nothing,) * functions, means=means, best=nowhere)
+        return from_tables(domain, means[0], means[1:])
+
+    @staticmethod
+    def _nothing(point: Array) -> Array:
+        return jnp.zeros((), point.dtype)
 
     @functools.cached_property
     def with_runs(self) -> Specification | None:
@@ -343,15 +449,29 @@ class Specification(Described):
             "space": self.space.table(),
             "objective": str(self.outputs.objective),
             "constraints": [text for constraint in self.outputs.constraints for text in constraint.written],
-            "algorithm": algorithm_table(self.algorithm),
+            "algorithm": self._algorithm_table(self.algorithm),
             "model": None if self.model is None else self.model.table(),
             "key": {"generator": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()},
-            "initial": design_table(self.design),
+            "initial": self._design_table(self.design),
             **({"units": dict(self.outputs.unit_of)} if self.outputs.unit_of else {}),
             **({"standardise": self.standardise} if self.schema > 1 else {}),
             **({"similar": [to_plain(dict(means), "similar") for means in self.similar]} if self.similar else {}),
             **({"max_step": None if self.max_step is None else dict(self.max_step)} if self.is_guarded else {}),
         } | {name: to_plain(getattr(self, name), name) for name in parts}
+
+    @staticmethod
+    def _design_table(design: InitialDesign) -> dict[str, Plain]:
+        """Return an initial design as plain values."""
+        names = ("indices", "random") if design.repeated_within is None else ("indices", "random", "repeated_within")
+        return {name: to_plain(getattr(design, name), f"initial.{name}") for name in names}
+
+    @staticmethod
+    def _algorithm_table(algorithm: Algorithm) -> dict[str, Plain]:
+        """Return an algorithm's table, or else its class and fingerprint."""
+        try:
+            return dict(to_plain(algorithm, "algorithm"))
+        except InvalidArgument:
+            return fingerprint_of(algorithm)
 
     @classmethod
     @checked
@@ -368,7 +488,7 @@ class Specification(Described):
         written, key = table["algorithm"], table["key"]
         if algorithm is None and "fingerprint" in written:
             raise InvalidArgument(f"algorithm: the session was made with {written['class']} of your own; pass the same object")
-        if algorithm is not None and algorithm_table(algorithm) != written and fingerprint_of(algorithm) != written:
+        if algorithm is not None and cls._algorithm_table(algorithm) != written and fingerprint_of(algorithm) != written:
             raise InvalidArgument(f"algorithm: the session was made with another one, {short(written)}, got {short(algorithm)}")
         # A JAX array would compile a program.
         data: Any = np.asarray(key["data"], np.uint32)
@@ -394,129 +514,6 @@ class Specification(Described):
 # Words of `Session.create` and of files: those of `Specification.of`, and the fields that users give.
 WORDS = {*inspect.signature(Specification.of).parameters, *(field.name for field in dataclasses.fields(Specification))}
 WORDS -= {"fields", "space", "outputs", "schema", "is_guarded", "similar", "learns_runs"}
-
-
-def with_seeds(algorithm: Algorithm, space: Space, seeds: Sequence[Mapping[str, object]] | None) -> Algorithm:
-    """Return the algorithm with ``seeds``, or raise ``InvalidArgument`` for unknown points."""
-    if seeds is None:
-        return algorithm
-    name = type(algorithm).__name__
-    if not isinstance(seeds, list | tuple) or not seeds or not all(isinstance(seed, Mapping) for seed in seeds):
-        example = short([{name: 0.5 for name in space.names}])
-        raise InvalidArgument(f"seeds: must be a list of points by the names of their coordinates, such as {example}, got {short(seeds)}")
-    if not algorithm.traits.certifies:
-        raise InvalidArgument(f"seeds: {name} begins at no seeds; give an initial design, or a history")
-    if algorithm.traits.seeds is not None:
-        raise InvalidArgument(f"seeds: {name} has seeds of its own; give either these or its own, got both")
-    if isinstance(space.domain, Box):
-        raise InvalidArgument(f"seeds: {name} chooses among the points of a grid; give every axis a number of points")
-    numbers = []
-    for place, seed in enumerate(seeds):
-        with naming(f"seeds[{place}]"):
-            index = space.nearest(seed)
-            if space.distance(seed, index) > ON_GRID:
-                there = short(space.point(index))
-                raise InvalidArgument(f"point: must be one of the domain's, for one beside it may be unsafe; the nearest is {there}")
-            numbers.append(index)
-    return algorithm.with_facts(seeds=np.asarray(numbers))
-
-
-def _check_guarantee(specification: Specification) -> None:
-    """Raise ``InvalidArgument`` if an argument voids the guarantee of certified points."""
-    parts, name = specification, type(specification.algorithm).__name__
-    seeds, own = parts.algorithm.traits.seeds, "certifies points by a prior of the constraints that stays as it is"
-    if parts.standardise:
-        raise InvalidArgument(
-            f"standardise: must be {short(False)} with {name}, which {own}: a unit computed from values moves it; give a model in the"
-            " outputs' own units, or none, and leave standardise out"
-        )
-    if parts.fit_every is not None:
-        raise InvalidArgument(
-            f"fit_every: must be left out with {name}, which {own}; begin another session from this one's history with the model that you"
-            f" then believe, got {parts.fit_every}"
-        )
-    if parts.algorithm.traits.refits:
-        raise InvalidArgument(f"algorithm: {name} fits the model while it runs, which voids the guarantee of what it runs; run that alone")
-    if parts.feedback is not None and not isinstance(parts.feedback, Wait | Hallucinate):
-        policies = f"{short(Wait())} or {short(Hallucinate())}"
-        words = f"certify points by values that were never measured; take {policies}"
-        raise InvalidArgument(f"feedback: {type(parts.feedback).__name__} would let {name} {words}")
-    if parts.initial is not None and parts.initial.count:
-        known = [] if seeds is None else np.asarray(seeds).tolist()
-        indices = [] if parts.initial.indices is None else np.asarray(parts.initial.indices).tolist()
-        if parts.initial.random or (seeds is not None and not set(indices) <= set(known)):
-            raise InvalidArgument(
-                f"initial: must hold seeds of {name} alone, for nothing is known of other points; leave it out, and the seeds are measured"
-                f" first, got {short(parts.initial)}"
-            )
-
-
-def _check_similar(specification: Specification) -> None:
-    """Raise ``InvalidArgument`` if the learner cannot have similar sessions."""
-    parts, name, traits = specification, type(specification.algorithm).__name__, specification.algorithm.traits
-    if not parts.similar:
-        return
-    if parts.model is not None:
-        raise InvalidArgument(f"similar: is a part of the default model; leave the model out, got {short(parts.model)}")
-    for is_own, words in (
-        (traits.certifies, "certifies points by a prior of its own"),
-        (traits.refits, "fits a model of its own"),
-        (traits.joint_arrival, "has one model for all outputs"),
-    ):
-        if is_own:
-            raise InvalidArgument(f"similar: must be left out with {name}, which {words}; give earlier values as its history")
-
-
-def _check_steps(specification: Specification) -> None:
-    """Raise ``InvalidArgument`` unless steps of ``max_step`` reach a next point."""
-    parts, space, steps = specification, specification.space, specification.max_step
-    if steps is None:
-        return
-    if not parts.algorithm.traits.certifies:
-        words = f"limits SafeOpt, StageOpt and SgpUcb, and {type(parts.algorithm).__name__} is none of these"
-        raise InvalidArgument(f"max_step: {words}; leave it out, got {short(steps)}")
-    if not isinstance(steps, Mapping) or not steps:
-        raise InvalidArgument(
-            f"max_step: must be a mapping from names of axes to numbers > 0, such as {short({space.names[0]: 1})}, got {short(steps)}"
-        )
-    for name, step in steps.items():
-        where, column = f"max_step.{name}", space.columns.get(name)
-        check_known(name, space.names, where, "the axes are")
-        assert column is not None
-        if column.dtype.kind == "U":
-            raise InvalidArgument(f"{where}: must be left out, for categories have no distance, got {short(step)}")
-        scalar.check(where, step)
-        checks.positive(where, step)
-        gaps = np.diff(np.unique(column))
-        if gaps.size and step < (least := float(gaps.min())) * (1 - ON_GRID):
-            raise InvalidArgument(f"{where}: must be at least {least:g}, the least step between two values of the axis, got {step:g}")
-
-
-def _unknown(domain: Domain, functions: int) -> AbstractProblem:
-    """Return a problem with unused values on a domain."""
-    means = np.zeros((functions, domain.size))
-    if isinstance(domain, Box):
-        nowhere = Certificate(value=np.float64(0), point=np.zeros(domain.dimension))
-        return BoxProblem(domain=domain, functions=(_nothing,) * functions, means=means, best=nowhere)
-    return from_tables(domain, means[0], means[1:])
-
-
-def _nothing(point: Array) -> Array:
-    return jnp.zeros((), point.dtype)
-
-
-def design_table(design: InitialDesign) -> dict[str, Plain]:
-    """Return an initial design as plain values."""
-    names = ("indices", "random") if design.repeated_within is None else ("indices", "random", "repeated_within")
-    return {name: to_plain(getattr(design, name), f"initial.{name}") for name in names}
-
-
-def algorithm_table(algorithm: Algorithm) -> dict[str, Plain]:
-    """Return an algorithm's table, or else its class and fingerprint."""
-    try:
-        return dict(to_plain(algorithm, "algorithm"))
-    except InvalidArgument:
-        return fingerprint_of(algorithm)
 
 
 def fingerprint_of(algorithm: Algorithm) -> dict[str, Plain]:

@@ -19,6 +19,7 @@ from jaxbandit.core.text import html_fields
 from jaxbandit.domains import Box
 from jaxbandit.domains.regions import given_in
 from jaxbandit.host.files import prepare_file, write_whole
+from jaxbandit.session.axes import Spot
 from jaxbandit.session.checks import ModelCheck, checked_model
 from jaxbandit.session.history import FAILURE
 from jaxbandit.session.journal import Event, Journal, SessionError
@@ -172,17 +173,14 @@ class Reading:
         """
         with self._current() as state:
             here = state.space.context(context)
-            space, known, sign = (
-                state.space,
-                self._best_known(probability, anywhere=anywhere, context=here),
-                self.specification.outputs.objective.sign,
-            )
+            space, sign = state.space, self.specification.outputs.objective.sign
+            known = self._best_known(probability, anywhere=anywhere, context=here)
             if not anywhere or not isinstance(space.domain, Box):
                 return known
             place = space.readable(state.course.best(probability))
-            if state.has_failed((space.size, place)):
+            if state.has_failed(Spot(space.size, place)):
                 return known
-            found = self._recommended(None, space.point_at(place), state.belief_at(place), 0, probability)
+            found = self._recommended(None, space.point(place), state.belief_at(place), 0, probability)
 
             def worth(one: Recommendation) -> tuple[bool, float, float]:
                 reward = sign * next(iter(one.mean.values()))
@@ -214,8 +212,7 @@ class Reading:
           SessionError: as :meth:`recommend` does.
         """
         with self._current() as state:
-            if state.space.actions:
-                raise InvalidArgument("settled: needs a session without contexts, because each context has a best point of its own")
+            state.space.check_one_best("settled", "each context has a best point of its own")
             best = self._best_known(probability).index
             assert best is not None
             return settlement(state.believed, state.space, best, state.unfit, float(within), draws)
@@ -252,10 +249,7 @@ class Reading:
             return reason(self.specification, self._journal.events, record.ticket, record.values)
 
     def _best_known(self, probability: float = 0.5, *, anywhere: bool = False, context: int | None = None) -> Recommendation:
-        """Return the best measured point, or the best numbered point ``anywhere``.
-
-        The point is in the ``context``, or in any for ``None``.
-        """
+        """Return the best measured point of a context, or of all ``anywhere``."""
         with self._current() as state:
             space, allowed = state.space, np.full(state.space.size, anywhere)
             if state.standard is not None and not any(record.values for record in state.records.values()):
@@ -264,12 +258,8 @@ class Reading:
             allowed &= ~state.unfit & space.of_context(context)
             if not allowed.any():
                 where = "" if context is None else " in this context"
-                words = (
-                    "every point has failed"
-                    if anywhere
-                    else f"no point has been measured yet{where}; tell some values, or say anywhere=True"
-                )
-                raise SessionError(f"recommend: {words}")
+                words = f"no point has been measured yet{where}; tell some values, or say anywhere=True"
+                raise SessionError(f"recommend: {'every point has failed' if anywhere else words}")
             indices = np.flatnonzero(allowed)
             mean, sd, feasible = state.belief_at(at=indices)
             reward, excess = self.specification.outputs.objective.sign * mean[0], np.zeros(len(indices))
@@ -402,10 +392,7 @@ class Reading:
             ("directory", str(self.directory)),
             ("tickets", f"{len(self._state.records)}, {waiting} pending" if waiting else str(len(self._state.records))),
             ("outputs", "\n".join([str(parts.outputs.objective), *map(str, parts.outputs.constraints)])),
-            (
-                "points",
-                f"{choices if isinstance(choices, str) else f'{choices:,}'} of {', '.join(parts.space.names)}{known}",
-            ),
+            ("points", f"{choices if isinstance(choices, str) else f'{choices:,}'} of {', '.join(parts.space.names)}{known}"),
             ("axes", "\n".join(map(repr, parts.space.axes)) or "those of the domain"),
             ("algorithm", repr(parts.algorithm)),
             ("model", repr(self.model)),

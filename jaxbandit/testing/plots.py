@@ -50,10 +50,7 @@ def check_plot(plot: Callable[..., Any], *args: Any, **options: Any) -> Any:
         place = axis.get_subplotspec()
         column = [other for other, at in beside if other is axis or (at and place and at.colspan == place.colspan)]
         row = [other for other, at in beside if other is axis or (at and place and at.rowspan == place.rowspan)]
-        sides = {
-            "x": (axis.xaxis, [other.get_xlabel() for other in column]),
-            "y": (axis.yaxis, [other.get_ylabel() for other in row]),
-        }
+        sides = {"x": (axis.xaxis, [other.get_xlabel() for other in column]), "y": (axis.yaxis, [other.get_ylabel() for other in row])}
         for side, (own, labels) in sides.items():
             # Ticks with words, such as names of algorithms, need no label. A colour bar has its label on the side of its ticks.
             has_words = isinstance(own.get_major_formatter(), FixedFormatter | FuncFormatter | StrCategoryFormatter)

@@ -79,18 +79,22 @@ def _player(model: Surrogate, chosen: np.ndarray, capacity: int) -> Callable[...
         learner: DelayedSurrogate = policy.bind(model, separate_outputs=True, capacity=capacity, axis=None)
         rounds = len(chosen)
 
+        def believed(posterior: Any) -> tuple[Array, Array]:
+            belief = learner.belief(posterior)
+            return belief.mean, belief.sd
+
         def one(carry: tuple[object, Pending], given: tuple[Array, ...]) -> tuple[tuple[object, Pending], tuple[Array, Array]]:
             (posterior, pending), (t, index, value, when) = carry, given
             pending = pending.push(t, index, value, when, jnp.int32(rounds))
             posterior = policy.learn(learner, posterior, pending.arriving(t, index, value, when))
-            return (posterior, pending), _belief(learner, posterior)
+            return (posterior, pending), believed(posterior)
 
         # An initial design of one point precedes round 1.
         begun = policy.condition(learner, policy.init(learner), jnp.int32(chosen[-1]), jnp.asarray([0.7, -0.4]))
         start = begun, Pending.empty(capacity, 2, values.dtype)
         rows = jnp.arange(1, rounds + 1, dtype=jnp.int32), jnp.asarray(chosen, jnp.int32), values, due.astype(jnp.int32)
         _, after = jax.lax.scan(one, start, rows)
-        mean, sd = (jnp.concatenate([a[None], b]) for a, b in zip(_belief(learner, start[0]), after, strict=True))
+        mean, sd = (jnp.concatenate([a[None], b]) for a, b in zip(believed(start[0]), after, strict=True))
         return mean, sd
 
     def played(policy: Policy, values: np.ndarray, due: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -98,8 +102,3 @@ def _player(model: Surrogate, chosen: np.ndarray, capacity: int) -> Callable[...
         return np.asarray(mean), np.asarray(sd)
 
     return played
-
-
-def _belief(learner: DelayedSurrogate, posterior: Any) -> tuple[Array, Array]:
-    belief = learner.belief(posterior)
-    return belief.mean, belief.sd

@@ -22,7 +22,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import Status
 from jaxbandit.host import figures
 from jaxbandit.report import plots, sweeps, tables
-from jaxbandit.report.html import curve_pictures, figure_parts, write_report
+from jaxbandit.report.html import StudyPage, figure_parts, write_report
 from jaxbandit.report.plots import penalised_bounds, posterior_after, posterior_animation, posterior_maps
 from jaxbandit.report.statistics import over_trials, paired_differences, win_matrix
 from jaxbandit.results.files import save
@@ -178,12 +178,12 @@ def test_a_browser_shows_every_section_without_complaint(full_report, tmp_path):
 
 def test_many_algorithms_get_few_figures():
     dataset = results(0, labels=[f"a{n}" for n in range(50)], trials=2, rounds=4)
-    *_, last = curve_pictures(dataset)
+    *_, last = StudyPage(dataset).curves()
     # Four of 8 parts are shown.
     assert last.caption.endswith(f"; {50 - (7 + 7 + 6 + 6)} more runs are in the tables only.")
     assert figure_parts([([1, 2, 3], ", one"), ([4], ", two")], 2) == [([1, 3], ", one"), ([4], ", two"), ([2], ", one")]
     few = results(0, labels=[f"a{n}" for n in range(8)], trials=2, rounds=4)
-    assert len(curve_pictures(few)) == 2 and "more runs" not in curve_pictures(few)[-1].caption
+    assert len(StudyPage(few).curves()) == 2 and "more runs" not in StudyPage(few).curves()[-1].caption
 
 
 def drawn(draw):

@@ -27,7 +27,7 @@ FLOORS = [
     {"engine"},
     {"gradients", "study"},
     {"session"},
-    {"report", "testing"},
+    {"report", "testing", "optuna", "sklearn"},
     {"cli"},
     {"__main__"},
 ]

@@ -89,7 +89,7 @@ def test_import_takes_less_than_a_second_of_its_own(loaded):
 
 @pytest.mark.parametrize("name", ["gradients", "optuna", "report", "sklearn", "session", "study", "report.plots", "report.tables"])
 def test_modules_are_loaded_when_they_are_asked_for(name):
-    place = f"jaxbandit.session.{name}" if name in ("optuna", "sklearn") else f"jaxbandit.{name}"
+    place = f"jaxbandit.{name}"
     load(place)
     found = jaxbandit
     for word in name.split("."):
@@ -186,8 +186,8 @@ def test_every_public_function_and_class_has_a_one_line_summary():
 def test_golden_signatures(golden):
     """Every public name, how it is called, and its methods."""
     load("jaxbandit.report")
-    load("jaxbandit.session.optuna")
-    load("jaxbandit.session.sklearn")
+    load("jaxbandit.optuna")
+    load("jaxbandit.sklearn")
     golden("public").check_whole(signatures())
 
 

@@ -390,6 +390,6 @@ def test_a_report_of_damaged_results(damage: str, tmp_path: Path, monkeypatch: p
 
 def test_what_was_not_foreseen_in_results_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "read_results", lambda folder: good())
-    monkeypatch.setattr(html, "curve_pictures", lambda dataset: dataset["unheard of"])
+    monkeypatch.setattr(html.StudyPage, "curves", lambda self: self.dataset["unheard of"])
     with pytest.raises(InvalidArgument, match=r"of versions .*0\.1.*, cannot be shown by .* they are damaged or of another version"):
         html.write_report(tmp_path)

@@ -388,7 +388,7 @@ def test_a_table_of_a_session_can_be_told_and_looked_at(tmp_path: Path) -> None:
 def test_whole_numbers_beside_continuous_axes() -> None:
     space = Space.of([AXES[0], Axis.between("layers", 1, 5, 5)])
     assert isinstance(space.domain, domains.Box) and space.domain.sides[1] == domains.integers(1, 5)
-    assert space.point_at(space.place({"dose": 0.5, "layers": 4})) == {"dose": 0.5, "layers": 4}
+    assert space.point(space.place({"dose": 0.5, "layers": 4})) == {"dose": 0.5, "layers": 4}
     for values, scale in (((1, 2, 4), "linear"), ((1.5, 2.5), "linear"), ((1, 2, 3), "logarithmic")):
         with pytest.raises(InvalidArgument, match=r"^domain: the axis layers has values of its own beside continuous ones"):
             Space.of([AXES[0], Axis("layers", values, scale=scale)])

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from jaxbandit.kernels import Matern32, Matern52, Scale
 from jaxbandit.session import Axis, Model, Session, SessionError
-from jaxbandit.session.mistakes import FACTORS, NAMED, SHAPE, Column, exchanged, logarithmic, misstated, of_stated, unchanged, wrong_unit
+from jaxbandit.session.mistakes import FACTORS, NAMED, SHAPE, Column, logarithmic, misstated, of_stated, unchanged
 from tests.oracles.gaussian_process import matern32, matern52
 
 AXES = [Axis.between("a", 0, 1), Axis.between("b", 0, 10)]
@@ -115,7 +115,7 @@ def test_evidence_of_another_unit_is_that_of_all_blocks_and_factors(location: fl
                     continue
                 density = log_density(values, covariances, location) - (last - first + 1) * np.log(abs(factor))
                 logs[first, last, factor] = density + np.log(prior / len(FACTORS))
-    found = wrong_unit(column)
+    found = column.wrong_unit()
     assert found.evidence == pytest.approx(logsumexp(list(logs.values())) - healthy, abs=1e-5)
     assert (found.first, found.last, found.factor) == max(logs, key=lambda block: logs[block]) == (2, 2, 10.0)
 
@@ -130,7 +130,7 @@ def test_evidence_of_exchanged_columns_is_that_of_all_blocks() -> None:
             values[first : last + 1], swapped[first : last + 1] = others[first : last + 1], VALUES[first : last + 1]
             density = log_density(values, covariances, 0.7) + log_density(swapped, covariances, 14.0)
             logs[first, last] = density + np.log(0.5 / 6 if first == last else 0.5 / 15)
-    found = exchanged(one, other)
+    found = one.exchanged(other)
     healthy = log_density(VALUES, covariances, 0.7) + log_density(others, covariances, 14.0)
     assert found.evidence == pytest.approx(logsumexp(list(logs.values())) - healthy, abs=1e-6)
     assert (found.first, found.last) == max(logs, key=lambda block: logs[block]) == (2, 2)

@@ -67,6 +67,15 @@ def test_no_unsafe_point_is_asked_for_without_a_model(kind: Callable[..., Any], 
     assert "fitted once" in session._repr_html_()
 
 
+def test_a_rule_names_an_axis_of_the_session() -> None:
+    sessions = [create(SafeOpt(seeds=[SEED], safety=jb.safety.Monotone(axis=axis)), MODEL) for axis in (1, "y")]
+    by_number, by_name = ([ticket.index for ticket in told(session, 3)] for session in sessions)
+    assert by_name == by_number and len({*by_name}) == 3
+    assert Specification.from_table(sessions[1].specification.table()).algorithm.safety.axis == "y"
+    with pytest.raises(InvalidArgument, match="must be one of the axes x, y, or its number from 0, got 'z'"):
+        create(SafeOpt(seeds=[SEED], safety=jb.safety.Monotone(axis="z")), MODEL)
+
+
 def test_no_unsafe_point_is_asked_for_with_a_model_in_units_and_many_runs_under_way() -> None:
     session = create(model=MODEL)
     tickets = [session.ask()]

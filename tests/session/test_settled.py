@@ -239,7 +239,7 @@ def test_each_future_has_its_own_noise() -> None:
     rng = np.random.default_rng(0)
     for x in np.linspace(0, 1, 20)[::2]:
         session.observe({"x": float(x)}, {"y": 100 * np.sin(6 * x) + 30 * rng.standard_normal()})
-    noises = np.asarray(forecasts.begun_by(session, 64).problem.noises)
+    noises = np.asarray(forecasts.Start.of_session(session, 64).problem.noises)
     assert noises.shape == (64, 1) and np.unique(noises).size > 4 and noises.max() > 4 * noises.min()
 
 
@@ -289,7 +289,7 @@ def test_a_large_grid_stands_for_its_likely_points() -> None:
         x, y = (float(ticket.point[name]) for name in "xy")
         noise = 0.1 * rng.standard_normal(2)
         session.tell(ticket, {"f": -4 * (x - 0.5) ** 2 - 4 * (y - 0.5) ** 2 + noise[0], "c": 2 * x + noise[1]})
-    start, points = forecasts.begun_by(session, 8), session.specification.space.modelled
+    start, points = forecasts.Start.of_session(session, 8), session.specification.space.modelled
     held = np.asarray(start.problem.domain.points, np.float64)
     assert 600 < len(held) <= 12 + POINTS_DRAWN + 256 and len(np.unique(held, axis=0)) == len(held)
     told = [record.ticket.index for record in session._state.records.values()]

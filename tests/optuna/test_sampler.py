@@ -23,7 +23,7 @@ optuna = pytest.importorskip("optuna")
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 from optuna.trial import TrialState  # noqa: E402
 
-from jaxbandit.session.optuna import Sampler, _axes, _external, _in_range, _in_steps, _internal, _is_box, _space_of, as_optuna_keeps, export  # noqa: E402
+from jaxbandit.optuna import Parameters, Sampler, _in_range, as_optuna_keeps, export  # noqa: E402
 
 MODEL = Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05, form="features")
 SPACE = {"rate": FloatDistribution(1e-3, 1e-1, log=True), "width": IntDistribution(1, 5)}
@@ -69,19 +69,21 @@ GRIDS: dict[str, tuple[Any, Any, list[Any]]] = {
 @pytest.mark.parametrize("case", GRIDS)
 def test_axes_keep_to_scales_and_steps(case: str) -> None:
     distribution, most, expected = GRIDS[case]
-    [axis] = _axes({"x": distribution}, {"x": most}, continuous=False)
-    values = [_external(distribution, axis, value) for value in axis.values] if axis.scale != "categorical" else list(axis.values)
+    parameters = Parameters({"x": distribution}, {"x": most}, continuous=False)
+    [axis] = parameters.axes
+    values = [parameters.outward({axis.name: value})["x"] for value in axis.values]
+    values = list(axis.values) if axis.scale == "categorical" else values
     assert values == expected and [type(value) for value in values] == [type(value) for value in expected]
     assert axis.scale == ("categorical" if case == "all categories" else "logarithmic" if distribution.log else "linear")
 
 
 def test_the_grid_is_as_fine_as_its_size_allows() -> None:
     space = {f"x{number}": FloatDistribution(0, 1) for number in range(4)} | {"c": CategoricalDistribution([1, 2])}
-    assert [len(axis.values) for axis in _axes(space, None, continuous=False)] == [8, 8, 8, 8, 2]
-    assert [len(axis.values) for axis in _axes(space, {"x1": 3}, continuous=False)] == [11, 3, 11, 11, 2]
-    assert [len(axis.values) for axis in _axes({"x": FloatDistribution(0, 1)}, None, continuous=False)] == [50]
+    assert [len(axis.values) for axis in Parameters(space, None, continuous=False).axes] == [8, 8, 8, 8, 2]
+    assert [len(axis.values) for axis in Parameters(space, {"x1": 3}, continuous=False).axes] == [11, 3, 11, 11, 2]
+    assert [len(axis.values) for axis in Parameters({"x": FloatDistribution(0, 1)}, None, continuous=False).axes] == [50]
     with pytest.raises(InvalidArgument, match=r"points: a grid of 20,000,000 points is more than 10,000,000; give fewer than 100"):
-        _axes({f"x{number}": FloatDistribution(0, 1) for number in range(3)} | {"n": IntDistribution(1, 20)}, 100, continuous=False)
+        Parameters({f"x{number}": FloatDistribution(0, 1) for number in range(3)} | {"n": IntDistribution(1, 20)}, 100, continuous=False)
 
 
 WHOLE: dict[str, tuple[dict[str, Any], list[list[Any]] | None]] = {
@@ -109,16 +111,16 @@ WHOLE: dict[str, tuple[dict[str, Any], list[list[Any]] | None]] = {
 @pytest.mark.parametrize("case", WHOLE)
 def test_every_value_of_whole_numbers_can_be_chosen(case: str) -> None:
     space, grid = WHOLE[case]
-    axes = _axes(space, None, continuous=True)
-    assert (grid is None) == _is_box(space)
+    parameters = Parameters(space, None, continuous=True)
+    assert (grid is None) == parameters.is_box
     if grid is not None:
-        for made in (axes, _axes(space, None, continuous=False)):
+        for made in (parameters, Parameters(space, None, continuous=False)):
             assert [
-                list(axis.values) if axis.scale == "categorical" else [_external(each, axis, value) for value in axis.values]
-                for each, axis in zip(space.values(), made, strict=True)
+                list(axis.values) if axis.scale == "categorical" else [one.outward(axis, value) for value in axis.values]
+                for one, axis in zip(made.own, made.axes, strict=True)
             ] == grid
         return
-    own, rng = _space_of(axes, is_box=True), np.random.default_rng(0)
+    own, rng = parameters.space(), np.random.default_rng(0)
     for _ in range(50):
         wanted = {
             "n": int(rng.integers(1, 301)),
@@ -128,10 +130,8 @@ def test_every_value_of_whole_numbers_can_be_chosen(case: str) -> None:
             "kind": bool(rng.integers(2)),
         }
         wanted = {name: wanted.get(name, wanted["n"]) for name in space}
-        pairs = list(zip(space.items(), axes, strict=True))
-        place = own.place({axis.name: _internal(each, axis, wanted[name]) for (name, each), axis in pairs})
-        there = own.point_at(_in_steps(space, own, place))
-        assert {name: _external(each, axis, there[axis.name]) for (name, each), axis in pairs} == wanted
+        place = own.place(parameters.inward(wanted))
+        assert parameters.outward(own.point(parameters.in_steps(own, place))) == wanted
 
 
 HUGE = {
@@ -148,12 +148,13 @@ HUGE = {
 @pytest.mark.parametrize("case", HUGE)
 def test_ranges_of_any_size_have_their_ends_and_values_between(case: str, continuous: bool) -> None:
     distribution = HUGE[case]
-    [axis] = _axes({"x": distribution}, None, continuous=continuous)
+    parameters = Parameters({"x": distribution}, None, continuous=continuous)
+    [axis], [one] = parameters.axes, parameters.own
     assert bool(axis.continuous) == continuous
-    values = [_external(distribution, axis, value) for value in axis.values]
+    values = [one.outward(axis, value) for value in axis.values]
     assert values[0] == distribution.low and values[-1] == pytest.approx(distribution.high, rel=1e-15)
     assert all(type(value) is type(distribution.low) and distribution._contains(value) for value in values)
-    assert [_internal(distribution, axis, value) for value in values] == pytest.approx(list(axis.values))
+    assert [one.inward(axis, value) for value in values] == pytest.approx(list(axis.values))
     drawn = study(Sampler(jaxbandit.Cei(), key=0)).ask({"x": distribution}).params["x"]
     assert type(drawn) is type(distribution.low) and distribution._contains(drawn)
 
@@ -173,7 +174,7 @@ def test_no_point_of_few_whole_numbers_on_a_logarithmic_scale_is_asked_for_a_thi
 
 KILLED = """
 import os, sys, optuna, jaxbandit
-from jaxbandit.session.optuna import Sampler
+from jaxbandit.optuna import Sampler
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 study = optuna.create_study(storage=sys.argv[1], study_name="s", direction="maximize", sampler=Sampler(jaxbandit.RandomSearch(), key=0),
                             load_if_exists=True)
@@ -358,14 +359,14 @@ STEPS: dict[str, tuple[Any, Any, Any]] = {
 def test_places_of_a_box_are_in_the_steps_of_parameters(case: str) -> None:
     distribution, share, expected = STEPS[case]
     space = {"x": distribution, "y": FloatDistribution(0, 1)}
-    axes = _axes(space, None, continuous=True)
-    own = Space.of(axes)
-    place = _in_steps(space, own, (share, 0.5))
-    there = own.point_at(place)["parameter x"]
-    value = _external(distribution, axes[0], there)
-    assert value == expected and type(value) is type(expected)
-    assert _internal(distribution, axes[0], value) == there
-    assert _in_steps(space, own, place) == place
+    parameters = Parameters(space, None, continuous=True)
+    own = Space.of(parameters.axes)
+    place = parameters.in_steps(own, (share, 0.5))
+    there = own.point(place)
+    found = parameters.outward(there)
+    assert found["x"] == expected and type(found["x"]) is type(expected)
+    assert parameters.inward(found) == there
+    assert parameters.in_steps(own, place) == place
 
 
 def test_trials_under_way_count_also_those_that_have_not_said_their_point() -> None:

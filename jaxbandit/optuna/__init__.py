@@ -34,15 +34,15 @@ from jaxbandit.core.declare import KeyOrSeed, checked
 from jaxbandit.core.fields import Check, Rounds, Words, each, exactly, function, label, numbers, path, text, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.delays import Delay
-from jaxbandit.domains import MOST_POINTS, box
+from jaxbandit.domains import MOST_POINTS
 from jaxbandit.domains.regions import limits_of
 from jaxbandit.feedback import Policy
 from jaxbandit.host.cache import enable_unless_chosen
 from jaxbandit.problems.data import Constraint, Objective
 from jaxbandit.session import Axis, Model, Session, SessionError, Specification
-from jaxbandit.session.axes import LARGEST_TOLD, Place, Space
+from jaxbandit.session.axes import LARGEST_TOLD, BoxSpace, Place, Space, Spot
 from jaxbandit.session.journal import Unwritten
-from jaxbandit.session.learner import SAME, Spot, is_among
+from jaxbandit.session.learner import SAME, is_among
 from jaxbandit.session.quantities import Outputs
 
 __all__ = ["Sampler", "export"]
@@ -54,10 +54,6 @@ OBJECTIVE = "objective"
 optuna_storage = Check(
     "a storage of Optuna, the URL of a database, or the path of a file", lambda value: isinstance(value, BaseStorage) or path.takes(value)
 )
-distributions_by_name = Check(
-    "a mapping from names of parameters to distributions of Optuna",
-    lambda value: isinstance(value, Mapping) and len(value) > 0 and all(isinstance(each, BaseDistribution) for each in value.values()),
-)
 SearchSpace: TypeAlias = dict[str, BaseDistribution]
 Point: TypeAlias = int | Place
 """A point of a grid by its number, or of a box by its place."""
@@ -67,10 +63,7 @@ Most: TypeAlias = Annotated[int, whole(2, MOST_POINTS)]
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """Start or end of a trial of Optuna.
-
-    A start has a ``point``, an end has ``values`` or a failure.
-    """
+    """Start of a trial at a point, or its end with values."""
 
     number: int
     point: Point | None = None
@@ -109,7 +102,16 @@ class Sampler(BaseSampler):
         constraints: Annotated[Sequence[str] | Callable[[FrozenTrial], Sequence[float]], function("(trial)") | each(text)] | None = None,
         points: Most | Mapping[str, Most] | None = None,
         such_that: Annotated[Sequence[str], each(text)] = (),
-        space: Annotated[Mapping[str, BaseDistribution], distributions_by_name] | None = None,
+        space: Annotated[
+            Mapping[str, BaseDistribution],
+            Check(
+                "a mapping from names of parameters to distributions of Optuna",
+                lambda value: (
+                    isinstance(value, Mapping) and len(value) > 0 and all(isinstance(one, BaseDistribution) for one in value.values())
+                ),
+            ),
+        ]
+        | None = None,
         horizon: Rounds = 1000,
         delay: Delay | None = None,
         feedback: Policy | None = None,
@@ -150,7 +152,7 @@ class Sampler(BaseSampler):
         self._continuous = points is None and algorithm.on_boxes and (model is None or model.on_boxes)
         # Raise the errors of constraints before the first trial.
         if such_that:
-            self._space(self._varied)
+            self._parameters(self._varied).space(self._such_that, self._given)
         self._designed: Specification | None = None
         self._first: list[Point] = []
         self._session: Session | None = None
@@ -182,25 +184,24 @@ class Sampler(BaseSampler):
             for name in self._points.keys() - known:
                 if words := did_you_mean(name, known - self._points.keys()):
                     raise InvalidArgument(f"points: no trial has a parameter {name!r}{words}")
-        axes = _axes(search_space, self._points, continuous=self._continuous)
+        parameters = self._parameters(search_space)
         told = {other.number: {} if other.state == TrialState.FAIL else self._told(other) for other in others if other.state.is_finished()}
         outputs = self._outputs(study.direction, sorted({name for values in told.values() for name in values} - {OBJECTIVE}))
         told = _in_range(outputs, told)
         with self._mutex:
             parts = self._designed
-            if parts is None or (parts.space.axes, parts.outputs) != (axes, outputs):
-                own = self._space(search_space)
+            if parts is None or (parts.space.axes, parts.outputs) != (parameters.axes, outputs):
+                own = parameters.space(self._such_that, self._given)
                 parts = self._designed = Specification(space=own, outputs=outputs, **self._parts)
                 design = parts.design_points()
-                self._first = [_in_steps(search_space, parts.space, point) if isinstance(point, tuple) else point for point in design]
+                self._first = [parameters.in_steps(own, point) if isinstance(point, tuple) else point for point in design]
                 self._session = None
-            moves = _moves(others, trial, search_space, parts.space, told)
+            moves = _moves(others, trial, parameters, parts.space, told)
             running = {move.number for move in moves if move.values is None} - told.keys()
             if parts.at_once and running:
                 words = f"needs the values of trial {min(running)} first; run one worker, and fail a trial whose worker is dead"
                 raise SessionError(f"sampler: {type(parts.algorithm).__name__} {words}")
-            point = self._chosen(parts, search_space, [*moves, Move(trial.number)])
-        return {name: _external(search_space[name], axis, point[axis.name]) for name, axis in zip(search_space, axes, strict=True)}
+            return parameters.outward(self._chosen(parts, parameters, [*moves, Move(trial.number)]))
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
         """Return a uniform value, drawn by key, trial number and parameter name."""
@@ -211,11 +212,12 @@ class Sampler(BaseSampler):
         if param_distribution.single():
             only: Any = param_distribution
             return only.choices[0] if isinstance(only, CategoricalDistribution) else only.low
-        [axis] = _axes({param_name: param_distribution}, self._points, continuous=self._continuous)
+        parameters = self._parameters({param_name: param_distribution})
         entropy = [*np.ravel(jax.random.key_data(typed(self._parts["key"]))).tolist(), trial.number, *param_name.encode()]
-        rng, space = np.random.default_rng(entropy), Space.of([axis])
-        drawn = space.point_at(space.readable([rng.uniform()])) if axis.continuous else space.point(int(rng.integers(space.size)))
-        return _external(param_distribution, axis, drawn[axis.name])
+        rng, space = np.random.default_rng(entropy), Space.of(list(parameters.axes))
+        is_box = isinstance(space, BoxSpace)
+        drawn = space.point(space.readable([rng.uniform()]) if is_box else int(rng.integers(space.size)))
+        return parameters.outward(drawn)[param_name]
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         """Store the constraint values of a trial for Optuna."""
@@ -231,7 +233,7 @@ class Sampler(BaseSampler):
             if missing and state == TrialState.COMPLETE:
                 words = f"say trial.set_user_attr({missing[0]!r}, value) before it ends"
                 raise InvalidArgument(f"constraints: trial {trial.number} has no number {', '.join(missing)}; {words}")
-            found = excess_of(self._outputs(study.direction, ()), told)
+            found = self._outputs(study.direction, ()).excess(told)
         if any(map(math.isnan, found)):
             raise InvalidArgument(f"constraints: must be numbers, got {short(found)} of trial {trial.number}")
         as_optuna_keeps(found, study, trial)
@@ -241,11 +243,8 @@ class Sampler(BaseSampler):
         """The given distributions of more than one value."""
         return {name: distribution for name, distribution in (self._given or {}).items() if not distribution.single()}
 
-    def _space(self, search_space: SearchSpace) -> Space:
-        """Return the space of parameters within the constraints."""
-        axes = _axes(search_space, self._points, continuous=self._continuous)
-        such_that = _in_numbers(self._such_that, self._given or {}, dict(zip(search_space, axes, strict=True)))
-        return _space_of(axes, such_that, is_box=self._continuous and _is_box(search_space))
+    def _parameters(self, search_space: SearchSpace) -> Parameters:
+        return Parameters(search_space, self._points, continuous=self._continuous)
 
     def _told(self, trial: FrozenTrial) -> dict[str, float]:
         """Return a trial's constraint values, and a complete trial's objective, by output."""
@@ -269,7 +268,7 @@ class Sampler(BaseSampler):
         """Return the initial design, replacing its first points by ``begun`` points."""
 
         def spot(point: Point) -> Spot:
-            return (0, point) if isinstance(point, tuple) else (point, ())
+            return Spot(0, point) if isinstance(point, tuple) else Spot(point)
 
         known = [spot(point) for point in begun if point is not None]
         unused = [own for own in self._first if not is_among(space.domain, spot(own), known, SAME)]
@@ -281,7 +280,7 @@ class Sampler(BaseSampler):
             design.append(point)
         return design
 
-    def _chosen(self, parts: Specification, space: SearchSpace, moves: list[Move]) -> Mapping[str, Any]:
+    def _chosen(self, parts: Specification, parameters: Parameters, moves: list[Move]) -> Mapping[str, Any]:
         """Return the point of the last move, a trial's start."""
         # Continue the stored session if its moves come first, else start anew. A move that raises an error leaves no session.
         first = self._design([move.point for move in moves if move.values is None], parts.space)
@@ -290,7 +289,7 @@ class Sampler(BaseSampler):
         if session is None or not goes_on or list(session._state.design) != first:
             session, made = Session(Unwritten(parts.table()), parts), []
             session._state.design = first
-            session._state.course.readable = lambda place: _in_steps(space, parts.space, place)
+            session._state.course.readable = lambda place: parameters.in_steps(parts.space, place)
         for move in moves[len(made) :]:
             if move.values is None:
                 ticket = session._ask(move.point)
@@ -309,28 +308,33 @@ class Sampler(BaseSampler):
         return ticket.point
 
 
-def _moves(others: Sequence[FrozenTrial], asking: FrozenTrial, space: SearchSpace, own: Space, told: Mapping[int, Any]) -> list[Move]:
+def _moves(others: Sequence[FrozenTrial], asking: FrozenTrial, parameters: Parameters, own: Space, told: Mapping[int, Any]) -> list[Move]:
     """Return the moves before a trial asks for its point, in order.
 
     Trials start in the order of their numbers. The session chooses the point of an earlier trial without a stored point, as the trial's
     worker does at the same time. A later trial without a stored point is left out, because its worker will know the point of this trial.
     """
-    begun: list[tuple[FrozenTrial, Point | None]] = []
+    begun, space = list[tuple[FrozenTrial, Point | None]](), parameters.distributions
     for trial in sorted(others, key=lambda trial: trial.number):
         known = trial.params if trial.state.is_finished() else {**trial.params, **trial.system_attrs.get("fixed_params", {})}
         is_of_space = all(trial.distributions.get(name, distribution) == distribution for name, distribution in space.items())
         if trial.state == TrialState.WAITING or not is_of_space:
             continue
         if space.keys() <= known.keys():
-            point = {axis.name: _internal(space[name], axis, known[name]) for name, axis in zip(space, own.axes, strict=True)}
+            point = parameters.inward(known)
             begun.append((trial, own.place(point) or own.nearest(point)))
         elif trial.state == TrialState.RUNNING and trial.number < asking.number:
             begun.append((trial, None))
+
+    def seconds(time: datetime.datetime | None) -> float:
+        assert time is not None, "a trial that has begun, or ended, has a time"
+        return time.timestamp()
+
     moves = [((place, 0.0), Move(trial.number, point)) for place, (trial, point) in enumerate(begun)]
-    starts = np.maximum.accumulate(np.asarray([_seconds(trial.datetime_start) for trial, _ in begun]))
+    starts = np.maximum.accumulate(np.asarray([seconds(trial.datetime_start) for trial, _ in begun]))
     for place, (trial, _) in enumerate(begun):
         if trial.state.is_finished():
-            end = _seconds(trial.datetime_complete)
+            end = seconds(trial.datetime_complete)
             # The values arrive at the end of this round.
             last = max(place, int(np.searchsorted(starts, end)) - 1)
             failed = trial.state == TrialState.FAIL
@@ -358,169 +362,164 @@ def _in_range(outputs: Outputs, told: Mapping[int, Mapping[str, float]]) -> dict
     }
 
 
-def _seconds(time: datetime.datetime | None) -> float:
-    assert time is not None, "a trial that has begun, or ended, has a time"
-    return time.timestamp()
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """Parameter of a study by name, with Optuna's distribution."""
+
+    name: str
+    distribution: Any
+
+    @property
+    def is_categorical(self) -> bool:
+        return isinstance(self.distribution, CategoricalDistribution)
+
+    @property
+    def has_steps(self) -> bool:
+        """Return whether an axis has the numbers of steps as values."""
+        return not self.is_categorical and self.distribution.step is not None and not self.distribution.log
+
+    @property
+    def count(self) -> float:
+        """Number of values."""
+        if self.is_categorical:
+            return len(self.distribution.choices)
+        extent, step = self.distribution.high - self.distribution.low, self.distribution.step
+        return math.inf if step is None else 1 + round(extent / step)
+
+    @property
+    def last_step(self) -> int:
+        """Number of the last step, exactly for whole values."""
+        extent, step = self.distribution.high - self.distribution.low, self.distribution.step or 1
+        return int(extent // step) if isinstance(self.distribution, IntDistribution) else round(extent / step)
+
+    @property
+    def side(self) -> Axis:
+        """Side of a box: categories, few steps, or an interval."""
+        if self.is_categorical or (self.has_steps and self.count <= MAX_GRID_POINTS):
+            return self.axis(MAX_GRID_POINTS)
+        low, high = (0, self.last_step) if self.has_steps else (self.distribution.low, self.distribution.high)
+        return Axis.between(self.label, low, high, scale=self.scale)
+
+    @property
+    def label(self) -> str:
+        """Name of the axis."""
+        return f"parameter {self.name}"
+
+    @property
+    def scale(self) -> str:
+        """Scale of a numeric axis."""
+        return "logarithmic" if self.distribution.log else "linear"
+
+    def axis(self, most: int) -> Axis:
+        """Return an axis of categories, or ``most`` values or step numbers."""
+        own = self.distribution
+        if self.is_categorical:
+            texts = [f"{place}: {choice}" for place, choice in enumerate(own.choices)]
+            return Axis.of_categories(self.label, [text if label.takes(text) else ascii(text) for text in texts])
+        if own.step is None:
+            return Axis.between(self.label, own.low, own.high, most, self.scale)
+        if own.log:
+            few = self.count <= most
+            numbers = np.arange(own.low, own.high + 1) if few else np.geomspace(own.low, own.high, most).round().astype(int)
+            return Axis(self.label, tuple(np.unique(numbers).tolist()), self.scale)
+        spaced = np.linspace(0, self.last_step, min(most, self.last_step + 1))
+        return Axis(self.label, tuple(sorted({round(number) for number in spaced.tolist()})))
+
+    def inward(self, axis: Axis, value: Any) -> Any:
+        """Return the value on the axis of the parameter's value."""
+        if self.is_categorical:
+            return axis.values[int(self.distribution.to_internal_repr(value))]
+        low, *_, high = axis.values
+        if self.has_steps:
+            value = round((value - self.distribution.low) / (self.distribution.step or 1))
+        # Enqueued values may be outside.
+        return min(max(value, low), high)
+
+    def outward(self, axis: Axis, value: Any) -> Any:
+        """Return the parameter's value, in steps, from the axis's value."""
+        own = self.distribution
+        if self.is_categorical:
+            return own.choices[axis.values.index(value)]
+        if not self.has_steps:
+            return min(max(round(value), own.low), own.high) if isinstance(own, IntDistribution) else value
+        value = min(own.low + (own.step or 1) * round(value), own.high)
+        # Rounding to 14 digits removes the rounding error of the sum.
+        return value if isinstance(own, IntDistribution) else float(f"{value:.14g}")
 
 
-def _axes(space: SearchSpace, points: Most | Mapping[str, Most] | None, *, continuous: bool) -> tuple[Axis, ...]:
-    """Return the axes of parameters, as sides of a box if ``continuous``.
+class Parameters:
+    """Parameters of a study, as sides of a box or axes."""
 
-    Raises ``InvalidArgument`` on more points than a domain can have.
-    """
-    if continuous and _is_box(space):
-        return tuple(_side(f"parameter {name}", distribution) for name, distribution in space.items())
+    def __init__(self, distributions: SearchSpace, points: Most | Mapping[str, Most] | None = None, *, continuous: bool) -> None:
+        self.distributions, self.own = distributions, [Parameter(*pair) for pair in distributions.items()]
+        is_large = math.prod(one.count for one in self.own) > MAX_GRID_POINTS
+        self.is_box = continuous and (
+            any(isinstance(each, FloatDistribution) and each.step is None for each in distributions.values())
+            or (is_large and not all(one.is_categorical for one in self.own))
+        )
+        if self.is_box:
+            self.axes = tuple(one.side for one in self.own)
+            return
+        asked = points if isinstance(points, Mapping) else dict.fromkeys(distributions, points)
 
-    def made(most: int) -> tuple[Axis, ...]:
-        asked = points if isinstance(points, Mapping) else dict.fromkeys(space, points)
-        limits = {name: min(most, 50) if math.isinf(_count(each)) else most for name, each in space.items()}
-        return tuple(_axis(f"parameter {name}", each, asked.get(name) or limits[name]) for name, each in space.items())
+        def made(most: int) -> tuple[Axis, ...]:
+            return tuple(one.axis(asked.get(one.name) or (min(most, 50) if math.isinf(one.count) else most)) for one in self.own)
 
-    def size(axes: tuple[Axis, ...]) -> int:
-        return math.prod(len(axis.values) for axis in axes)
+        def size(most: int) -> int:
+            return math.prod(len(axis.values) for axis in made(most))
 
-    # The largest number of values of an axis that keeps the grid within its limit.
-    most = bisect.bisect_right(range(3, MAX_GRID_POINTS + 1), MAX_GRID_POINTS, key=lambda most: size(made(most))) + 2
-    axes = made(most)
-    if size(axes) > MOST_POINTS:
-        words = f"give fewer than {short(points)} for each axis, or less parameters"
-        raise InvalidArgument(f"points: a grid of {size(axes):,} points is more than {MOST_POINTS:,}; {words}")
-    return axes
+        # The largest number of values of an axis that keeps the grid within its limit.
+        most = bisect.bisect_right(range(3, MAX_GRID_POINTS + 1), MAX_GRID_POINTS, key=size) + 2
+        if size(most) > MOST_POINTS:
+            words = f"give fewer than {short(points)} for each axis, or less parameters"
+            raise InvalidArgument(f"points: a grid of {size(most):,} points is more than {MOST_POINTS:,}; {words}")
+        self.axes = made(most)
 
+    def inward(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a point by axis from the values of parameters."""
+        return {axis.name: one.inward(axis, values[one.name]) for one, axis in zip(self.own, self.axes, strict=True)}
 
-def _is_box(space: SearchSpace) -> bool:
-    """Return whether parameters need a box rather than a grid."""
-    return any(isinstance(each, FloatDistribution) and each.step is None for each in space.values()) or (
-        not all(isinstance(each, CategoricalDistribution) for each in space.values())
-        and math.prod(_count(each) for each in space.values()) > MAX_GRID_POINTS
-    )
+    def outward(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of parameters from a point by axis."""
+        return {one.name: one.outward(axis, point[axis.name]) for one, axis in zip(self.own, self.axes, strict=True)}
 
+    def in_steps(self, space: Space, place: Place) -> Place:
+        """Return the place after rounding parameters to steps and few digits."""
+        return space.place(self.inward(self.outward(space.point(space.readable(place)))))
 
-def _space_of(axes: Sequence[Axis], such_that: Sequence[str] = (), *, is_box: bool) -> Space:
-    """Return the space of axes, a box even without continuous sides."""
-    if not is_box:
-        return Space.of(list(axes), such_that)
-    limits: dict[str, Any] = {"such_that": such_that} if such_that else {}
-    domain = box({axis.name: axis.side() for axis in axes}, **limits)
-    return Space(domain=domain, axes=tuple(axes), names=tuple(axis.name for axis in axes), such_that=tuple(such_that))
+    def space(self, such_that: Sequence[str] = (), given: Mapping[str, BaseDistribution] | None = None) -> Space:
+        """Return the axes' space within constraints on ``given`` parameters."""
+        limits = self._limits(such_that, given or {})
+        return BoxSpace.of_axes(self.axes, limits) if self.is_box else Space.of(list(self.axes), limits)
 
-
-def _in_numbers(such_that: Sequence[str], space: SearchSpace, axes: Mapping[str, Axis]) -> list[str]:
-    """Return constraints on parameters as constraints on axes.
-
-    The axes of parameters with steps have the numbers of the steps.
-    """
-    found = []
-    for limit in limits_of(such_that, list(space)):
-        terms, bound = list[str](), limit.bound
-        for (name, one), factor in zip(space.items(), limit.factors, strict=True):
-            if not factor:
-                continue
-            if isinstance(one, CategoricalDistribution):
-                raise InvalidArgument(f"{limit.where}: {name} has categories, which have no sums")
-            assert isinstance(one, FloatDistribution | IntDistribution)
-            if (axis := axes.get(name)) is None:
-                # The parameter has a single value.
-                bound -= factor * one.low
-                continue
-            if axis.continuous and (one.step is not None or isinstance(one, IntDistribution)):
-                raise InvalidArgument(f"{limit.where}: {name} is rounded after the choice; give it fewer steps, on a linear scale")
-            bound, factor = (bound - factor * one.low, factor * (one.step or 1)) if _has_steps(one) else (bound, factor)
-            terms.append(f"{factor!r} * {axis.name}")
-        if not terms:
-            raise InvalidArgument(f"{limit.where}: must name a parameter of several values")
-        found.append(f"{' + '.join(terms)} {'=' if limit.is_equality else '<='} {bound!r}")
-    return found
-
-
-def _count(distribution: BaseDistribution) -> float:
-    """Return the number of values of a distribution."""
-    if isinstance(distribution, CategoricalDistribution):
-        return len(distribution.choices)
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    return math.inf if distribution.step is None else 1 + round((distribution.high - distribution.low) / distribution.step)
-
-
-def _side(name: str, distribution: BaseDistribution) -> Axis:
-    """Return a side of a box: categories, few steps, or an interval."""
-    if isinstance(distribution, FloatDistribution | IntDistribution) and (
-        not _has_steps(distribution) or _count(distribution) > MAX_GRID_POINTS
-    ):
-        low, high = (0, _last_step(distribution)) if _has_steps(distribution) else (distribution.low, distribution.high)
-        return Axis.between(name, low, high, scale="logarithmic" if distribution.log else "linear")
-    return _axis(name, distribution, MAX_GRID_POINTS)
-
-
-def _axis(name: str, distribution: BaseDistribution, most: int) -> Axis:
-    """Return an axis of categories, or ``most`` values or step numbers."""
-    if isinstance(distribution, CategoricalDistribution):
-        texts = [f"{place}: {choice}" for place, choice in enumerate(distribution.choices)]
-        return Axis.of_categories(name, [text if label.takes(text) else ascii(text) for text in texts])
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    low, high, step = distribution.low, distribution.high, distribution.step
-    scale = "logarithmic" if distribution.log else "linear"
-    if isinstance(distribution, FloatDistribution) and step is None:
-        return Axis.between(name, low, high, most, scale)
-    if distribution.log:
-        numbers = np.arange(low, high + 1) if _count(distribution) <= most else np.geomspace(low, high, most).round().astype(int)
-        return Axis(name, tuple(np.unique(numbers).tolist()), scale)
-    last = _last_step(distribution)
-    return Axis(name, tuple(sorted({round(number) for number in np.linspace(0, last, min(most, last + 1)).tolist()})))
-
-
-def _has_steps(distribution: FloatDistribution | IntDistribution) -> bool:
-    """Return whether an axis has the numbers of steps as values."""
-    return distribution.step is not None and not distribution.log
-
-
-def _last_step(distribution: FloatDistribution | IntDistribution) -> int:
-    """Return the number of the last step, exactly for whole values."""
-    extent, step = distribution.high - distribution.low, distribution.step or 1
-    return int(extent // step) if isinstance(distribution, IntDistribution) else round(extent / step)
-
-
-def _internal(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
-    """Return the value on an axis of a parameter's value."""
-    if isinstance(distribution, CategoricalDistribution):
-        return axis.values[int(distribution.to_internal_repr(value))]
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    low, *_, high = axis.values
-    if _has_steps(distribution):
-        value = round((value - distribution.low) / (distribution.step or 1))
-    # Enqueued values may be outside.
-    return min(max(value, low), high)
-
-
-def _external(distribution: BaseDistribution, axis: Axis, value: Any) -> Any:
-    """Return the value of a parameter, in steps, from an axis's value."""
-    if isinstance(distribution, CategoricalDistribution):
-        return distribution.choices[axis.values.index(value)]
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    if isinstance(distribution, IntDistribution) and distribution.log:
-        return min(max(round(value), distribution.low), distribution.high)
-    if not _has_steps(distribution):
-        return value
-    value = min(distribution.low + (distribution.step or 1) * round(value), distribution.high)
-    # Rounding to 14 digits removes the rounding error of the sum.
-    return value if isinstance(distribution, IntDistribution) else float(f"{value:.14g}")
-
-
-def _in_steps(space: SearchSpace, own: Space, place: Place) -> Place:
-    """Return the place after rounding parameters to steps and few digits."""
-    there, named = own.point_at(own.readable(place)), zip(space.items(), own.axes, strict=True)
-    return own.place({axis.name: _internal(each, axis, _external(each, axis, there[axis.name])) for (_, each), axis in named})
-
-
-def excess_of(outputs: Outputs, values: Mapping[str, float]) -> list[float]:
-    """Return constraint values, ``<= 0`` if satisfied, two for an equality."""
-    return [value for row, value in sorted(outputs.inward(values).items()) if row > 0]
+    def _limits(self, such_that: Sequence[str], given: Mapping[str, BaseDistribution]) -> list[str]:
+        """Return constraints on parameters as constraints on axes."""
+        found, axes = [], dict(zip(self.distributions, self.axes, strict=True))
+        for limit in limits_of(such_that, list(given)):
+            terms, bound = list[str](), limit.bound
+            for (name, distribution), factor in zip(given.items(), limit.factors, strict=True):
+                one = Parameter(name, distribution)
+                if not factor:
+                    continue
+                if one.is_categorical:
+                    raise InvalidArgument(f"{limit.where}: {name} has categories, which have no sums")
+                if (axis := axes.get(name)) is None:
+                    # The parameter has a single value.
+                    bound -= factor * one.distribution.low
+                    continue
+                if axis.continuous and one.distribution.step is not None:
+                    raise InvalidArgument(f"{limit.where}: {name} is rounded after the choice; give it fewer steps, on a linear scale")
+                if one.has_steps:
+                    bound, factor = bound - factor * one.distribution.low, factor * (one.distribution.step or 1)
+                terms.append(f"{factor!r} * {axis.name}")
+            if not terms:
+                raise InvalidArgument(f"{limit.where}: must name a parameter of several values")
+            found.append(f"{' + '.join(terms)} {'=' if limit.is_equality else '<='} {bound!r}")
+        return found
 
 
 def as_optuna_keeps(excess: list[float], study: Study | None = None, trial: FrozenTrial | None = None) -> dict[str, Any]:
-    """Return constraint values in Optuna's form, stored in a running ``trial``.
-
-    Optuna has no public function for it, and its dashboard shows no other form.
-    """
+    """Return constraint values in Optuna's form, stored in a running ``trial``."""
     from optuna.samplers._base import _CONSTRAINTS_KEY
 
     if study is not None and trial is not None:
@@ -559,11 +558,22 @@ def export(
     except DuplicatedStudyError as error:
         raise SessionError(f"optuna: the storage holds a study {name!r} already; choose another storage, or another name") from error
     states = {"complete": TrialState.COMPLETE} | dict.fromkeys(("dropped", "failed", "retry"), TrialState.FAIL)
-    distributions = {axis: _distribution(space, axis) for axis in space.names}
+
+    def distribution(axis: str, column: np.ndarray) -> BaseDistribution:
+        if column.dtype.kind == "U":
+            return CategoricalDistribution(list(dict.fromkeys(column.tolist())))
+        kind = IntDistribution if column.dtype.kind == "i" else FloatDistribution
+        return kind(column.min().item(), column.max().item(), log=space.is_logarithmic(axis))
+
+    def local(time: str) -> datetime.datetime:
+        # Optuna stores local times without a zone.
+        return datetime.datetime.fromisoformat(time).astimezone().replace(tzinfo=None)
+
+    distributions = {axis: distribution(axis, space.columns[axis]) for axis in space.names}
     with session._current() as state:
         records = list(state.records.values())
     for record in records:
-        excess = excess_of(outputs, record.values)
+        excess = outputs.excess(record.values)
         trial = create_trial(
             state=states.get(record.state, TrialState.RUNNING),
             value=record.values[outputs.objective.name] if record.state == "complete" else None,
@@ -574,22 +584,8 @@ def export(
         )
         # Nobody asked for a ticket that was measured before the session.
         began = record.asked_at or record.told_at or session.events[0].at
-        trial.datetime_start, trial.datetime_complete = _local(began), None
+        trial.datetime_start, trial.datetime_complete = local(began), None
         if trial.state.is_finished():
-            trial.datetime_complete = _local(record.told_at or began)
+            trial.datetime_complete = local(record.told_at or began)
         study.add_trial(trial)
     return study
-
-
-def _distribution(space: Space, name: str) -> BaseDistribution:
-    """Return Optuna's distribution of an axis of a session."""
-    column = space.columns[name]
-    if column.dtype.kind == "U":
-        return CategoricalDistribution(list(dict.fromkeys(column.tolist())))
-    kind = IntDistribution if column.dtype.kind == "i" else FloatDistribution
-    return kind(column.min().item(), column.max().item(), log=space.is_logarithmic(name))
-
-
-def _local(time: str) -> datetime.datetime:
-    """Return a journal's time as Optuna stores it, local without zone."""
-    return datetime.datetime.fromisoformat(time).astimezone().replace(tzinfo=None)
