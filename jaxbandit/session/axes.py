@@ -364,14 +364,9 @@ class Space:
         """Number of points to choose among, ``"any"`` for a box."""
         return self.domain.size
 
-    @property
-    def next_point(self) -> dict[str, Any]:
-        """Fields of an event for a further point, before the choice."""
-        return {}
-
-    def event(self, point: int | Place) -> dict[str, Any]:
-        """Return an event's fields for a point, by number or place."""
-        return {"index": point}
+    def event(self, point: int | Place | None = None) -> dict[str, Any]:
+        """Return an event's fields for a point, ``None`` before the choice."""
+        return {} if point is None else {"index": point}
 
     def entered(self, index: int, place: Sequence[float]) -> tuple[Space, Place]:
         """Return the space with an event's point, and the point's place."""
@@ -620,12 +615,8 @@ class BoxSpace(Space):
     def choices(self) -> int | str:
         return "any"
 
-    @property
-    def next_point(self) -> dict[str, Any]:
-        return {"index": self.size}
-
-    def event(self, point: int | Place) -> dict[str, Any]:
-        return self.next_point | {"place": list(point)} if isinstance(point, tuple) else {"index": point}
+    def event(self, point: int | Place | None = None) -> dict[str, Any]:
+        return {"index": self.size, **({"place": list(point)} if isinstance(point, tuple) else {})}
 
     def entered(self, index: int, place: Sequence[float]) -> tuple[Space, Place]:
         own = tuple(map(float, place))

@@ -219,7 +219,7 @@ class State:
             self.design = ()
         for number, row in enumerate(rows, start=len(self.records) + 1):
             index, values = row["index"], row["values"] and told_values(outputs, row["values"])
-            for name, value in self.space.next_point.items():
+            for name, value in self.space.event().items():
                 _check_equal(name, index, value)
             self.space, place = self.space.entered(index, self.space.place(row["point"]))
             whole(0, self.space.size - 1)("index", index)
@@ -299,7 +299,7 @@ class State:
         """Return what the next ticket's event says, in a ``context``."""
         number, left = len(self.records) + 1, self.left_of_design
         if not left:
-            return {"ticket": number, "round": len(self.course.rounds) + 1, **self.space.next_point}
+            return {"ticket": number, "round": len(self.course.rounds) + 1, **self.space.event()}
         return {"ticket": number, "round": 0, **self.space.event(self.space.in_context(self.design[-left], context))}
 
     @property
