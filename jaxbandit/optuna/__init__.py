@@ -243,8 +243,8 @@ class Sampler(BaseSampler):
         """The given distributions of more than one value."""
         return {name: distribution for name, distribution in (self._given or {}).items() if not distribution.single()}
 
-    def _parameters(self, search_space: SearchSpace) -> Parameters:
-        return Parameters(search_space, self._points, continuous=self._continuous)
+    def _parameters(self, search_space: SearchSpace) -> StudyParameters:
+        return StudyParameters(search_space, self._points, continuous=self._continuous)
 
     def _told(self, trial: FrozenTrial) -> dict[str, float]:
         """Return a trial's constraint values, and a complete trial's objective, by output."""
@@ -280,7 +280,7 @@ class Sampler(BaseSampler):
             design.append(point)
         return design
 
-    def _chosen(self, parts: Specification, parameters: Parameters, moves: list[Move]) -> Mapping[str, Any]:
+    def _chosen(self, parts: Specification, parameters: StudyParameters, moves: list[Move]) -> Mapping[str, Any]:
         """Return the point of the last move, a trial's start."""
         # Continue the stored session if its moves come first, else start anew. A move that raises an error leaves no session.
         first = self._design([move.point for move in moves if move.values is None], parts.space)
@@ -308,7 +308,9 @@ class Sampler(BaseSampler):
         return ticket.point
 
 
-def _moves(others: Sequence[FrozenTrial], asking: FrozenTrial, parameters: Parameters, own: Space, told: Mapping[int, Any]) -> list[Move]:
+def _moves(
+    others: Sequence[FrozenTrial], asking: FrozenTrial, parameters: StudyParameters, own: Space, told: Mapping[int, Any]
+) -> list[Move]:
     """Return the moves before a trial asks for its point, in order.
 
     Trials start in the order of their numbers. The session chooses the point of an earlier trial without a stored point, as the trial's
@@ -363,7 +365,7 @@ def _in_range(outputs: Outputs, told: Mapping[int, Mapping[str, float]]) -> dict
 
 
 @dataclasses.dataclass(frozen=True)
-class Parameter:
+class StudyParameter:
     """Parameter of a study by name, with Optuna's distribution."""
 
     name: str
@@ -447,11 +449,11 @@ class Parameter:
         return value if isinstance(own, IntDistribution) else float(f"{value:.14g}")
 
 
-class Parameters:
+class StudyParameters:
     """Parameters of a study, as sides of a box or axes."""
 
     def __init__(self, distributions: SearchSpace, points: Most | Mapping[str, Most] | None = None, *, continuous: bool) -> None:
-        self.distributions, self.own = distributions, [Parameter(*pair) for pair in distributions.items()]
+        self.distributions, self.own = distributions, [StudyParameter(*pair) for pair in distributions.items()]
         is_large = math.prod(one.count for one in self.own) > MAX_GRID_POINTS
         self.is_box = continuous and (
             any(isinstance(each, FloatDistribution) and each.step is None for each in distributions.values())
@@ -498,7 +500,7 @@ class Parameters:
         for limit in limits_of(such_that, list(given)):
             terms, bound = list[str](), limit.bound
             for (name, distribution), factor in zip(given.items(), limit.factors, strict=True):
-                one = Parameter(name, distribution)
+                one = StudyParameter(name, distribution)
                 if not factor:
                     continue
                 if one.is_categorical:

@@ -380,7 +380,7 @@ class Space:
         """Return nearest point's number (-1 on a box), plain values and distance."""
         index = self.nearest(point)
         distance, there = self.distance(point, index), self.point(index)
-        return index, _plain(point, there) if distance > ON_GRID else dict(there), distance
+        return index, _point_in_numbers(point, there) if distance > ON_GRID else dict(there), distance
 
     def coordinates(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return points ``[n, d]`` for the model, perhaps outside, from columns."""
@@ -638,7 +638,7 @@ class BoxSpace(Space):
     def measured(self, point: Mapping[str, object]) -> tuple[int, dict[str, object], float]:
         # This raises for a point outside the box.
         self.place(point)
-        return -1, _plain(point, point), 0.0
+        return -1, _point_in_numbers(point, point), 0.0
 
     def distance(self, point: Mapping[str, object], index: int) -> float:
         return 0.0
@@ -693,7 +693,7 @@ class BoxSpace(Space):
         return {"box": to_plain(self.domain) if made is None else to_plain({**made, **limits})}
 
 
-def _plain(point: Mapping[str, object], there: Mapping[str, object]) -> dict[str, object]:
+def _point_in_numbers(point: Mapping[str, object], there: Mapping[str, object]) -> dict[str, object]:
     """Return a point's numbers as floats or integers, and labels as ``there``."""
     return {name: held if isinstance(held, str) else number_of(point[name]) for name, held in there.items()}
 

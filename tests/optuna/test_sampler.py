@@ -23,7 +23,7 @@ optuna = pytest.importorskip("optuna")
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 from optuna.trial import TrialState  # noqa: E402
 
-from jaxbandit.optuna import Parameters, Sampler, _in_range, as_optuna_keeps, export  # noqa: E402
+from jaxbandit.optuna import Sampler, StudyParameters, _in_range, as_optuna_keeps, export  # noqa: E402
 
 MODEL = Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05, form="features")
 SPACE = {"rate": FloatDistribution(1e-3, 1e-1, log=True), "width": IntDistribution(1, 5)}
@@ -69,7 +69,7 @@ GRIDS: dict[str, tuple[Any, Any, list[Any]]] = {
 @pytest.mark.parametrize("case", GRIDS)
 def test_axes_keep_to_scales_and_steps(case: str) -> None:
     distribution, most, expected = GRIDS[case]
-    parameters = Parameters({"x": distribution}, {"x": most}, continuous=False)
+    parameters = StudyParameters({"x": distribution}, {"x": most}, continuous=False)
     [axis] = parameters.axes
     values = [parameters.outward({axis.name: value})["x"] for value in axis.values]
     values = list(axis.values) if axis.scale == "categorical" else values
@@ -79,11 +79,13 @@ def test_axes_keep_to_scales_and_steps(case: str) -> None:
 
 def test_the_grid_is_as_fine_as_its_size_allows() -> None:
     space = {f"x{number}": FloatDistribution(0, 1) for number in range(4)} | {"c": CategoricalDistribution([1, 2])}
-    assert [len(axis.values) for axis in Parameters(space, None, continuous=False).axes] == [8, 8, 8, 8, 2]
-    assert [len(axis.values) for axis in Parameters(space, {"x1": 3}, continuous=False).axes] == [11, 3, 11, 11, 2]
-    assert [len(axis.values) for axis in Parameters({"x": FloatDistribution(0, 1)}, None, continuous=False).axes] == [50]
+    assert [len(axis.values) for axis in StudyParameters(space, None, continuous=False).axes] == [8, 8, 8, 8, 2]
+    assert [len(axis.values) for axis in StudyParameters(space, {"x1": 3}, continuous=False).axes] == [11, 3, 11, 11, 2]
+    assert [len(axis.values) for axis in StudyParameters({"x": FloatDistribution(0, 1)}, None, continuous=False).axes] == [50]
     with pytest.raises(InvalidArgument, match=r"points: a grid of 20,000,000 points is more than 10,000,000; give fewer than 100"):
-        Parameters({f"x{number}": FloatDistribution(0, 1) for number in range(3)} | {"n": IntDistribution(1, 20)}, 100, continuous=False)
+        StudyParameters(
+            {f"x{number}": FloatDistribution(0, 1) for number in range(3)} | {"n": IntDistribution(1, 20)}, 100, continuous=False
+        )
 
 
 WHOLE: dict[str, tuple[dict[str, Any], list[list[Any]] | None]] = {
@@ -111,10 +113,10 @@ WHOLE: dict[str, tuple[dict[str, Any], list[list[Any]] | None]] = {
 @pytest.mark.parametrize("case", WHOLE)
 def test_every_value_of_whole_numbers_can_be_chosen(case: str) -> None:
     space, grid = WHOLE[case]
-    parameters = Parameters(space, None, continuous=True)
+    parameters = StudyParameters(space, None, continuous=True)
     assert (grid is None) == parameters.is_box
     if grid is not None:
-        for made in (parameters, Parameters(space, None, continuous=False)):
+        for made in (parameters, StudyParameters(space, None, continuous=False)):
             assert [
                 list(axis.values) if axis.scale == "categorical" else [one.outward(axis, value) for value in axis.values]
                 for one, axis in zip(made.own, made.axes, strict=True)
@@ -148,7 +150,7 @@ HUGE = {
 @pytest.mark.parametrize("case", HUGE)
 def test_ranges_of_any_size_have_their_ends_and_values_between(case: str, continuous: bool) -> None:
     distribution = HUGE[case]
-    parameters = Parameters({"x": distribution}, None, continuous=continuous)
+    parameters = StudyParameters({"x": distribution}, None, continuous=continuous)
     [axis], [one] = parameters.axes, parameters.own
     assert bool(axis.continuous) == continuous
     values = [one.outward(axis, value) for value in axis.values]
@@ -359,7 +361,7 @@ STEPS: dict[str, tuple[Any, Any, Any]] = {
 def test_places_of_a_box_are_in_the_steps_of_parameters(case: str) -> None:
     distribution, share, expected = STEPS[case]
     space = {"x": distribution, "y": FloatDistribution(0, 1)}
-    parameters = Parameters(space, None, continuous=True)
+    parameters = StudyParameters(space, None, continuous=True)
     own = Space.of(parameters.axes)
     place = parameters.in_steps(own, (share, 0.5))
     there = own.point(place)
