@@ -368,7 +368,7 @@ class Space:
         """Return an event's fields for a point, ``None`` before the choice."""
         return {} if point is None else {"index": point}
 
-    def entered(self, index: int, place: Sequence[float]) -> tuple[Space, Place]:
+    def entered(self, place: Sequence[float]) -> tuple[Space, Place]:
         """Return the space with an event's point, and the point's place."""
         return self, ()
 
@@ -618,7 +618,7 @@ class BoxSpace(Space):
     def event(self, point: int | Place | None = None) -> dict[str, Any]:
         return {"index": self.size, **({"place": list(point)} if isinstance(point, tuple) else {})}
 
-    def entered(self, index: int, place: Sequence[float]) -> tuple[Space, Place]:
+    def entered(self, place: Sequence[float]) -> tuple[Space, Place]:
         own = tuple(map(float, place))
         checks.shape("place", own, (self.domain.dimension,))
         checks.finite("place", np.asarray(own))

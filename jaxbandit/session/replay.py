@@ -196,7 +196,7 @@ class State:
             expected.pop(self.space.keys[-1])
         for name, value in expected.items():
             _check_equal(name, body[name], value)
-        self.space, place = self.space.entered(index, body.get("place", ()))
+        self.space, place = self.space.entered(body.get("place", ()))
         whole(0, self.space.size - 1)("index", index)
         whole(0, 2 * max(Status) - 1)("status", body["status"])
         ticket = Ticket(number, body["round"], index, self.space.point(index), Status(body["status"]))
@@ -221,7 +221,7 @@ class State:
             index, values = row["index"], row["values"] and told_values(outputs, row["values"])
             for name, value in self.space.event().items():
                 _check_equal(name, index, value)
-            self.space, place = self.space.entered(index, self.space.place(row["point"]))
+            self.space, place = self.space.entered(self.space.place(row["point"]))
             whole(0, self.space.size - 1)("index", index)
             distance = self.space.distance(row["point"], index)
             ticket = Ticket(number, 0, index, self.space.point(index), observed=True, distance=distance)
