@@ -27,7 +27,7 @@ from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.programs import begin_all, play_all
 from jaxbandit.engine.trial import InitialDesign, Record
 from jaxbandit.feedback import Policy
-from jaxbandit.host.memory import bound_programs, device_memory, tree_bytes
+from jaxbandit.host.memory import Programs, device_memory, tree_bytes
 from jaxbandit.host.progress import shown
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.summary import Made
@@ -98,7 +98,7 @@ def simulate(
     initial = InitialDesign() if initial is None else initial
     key, horizon = typed(key), int(horizon)
     if not is_traced((key, problem, algorithm, surrogate)):
-        bound_programs()
+        Programs.bound()
     late = problem.delay if delay is None else delay
     swept, variants = _variants(algorithm=algorithm, surrogate=surrogate, delay=late)
     count = len(variants) * (int(trials) if isinstance(trials, int | np.integer) else len(trials))

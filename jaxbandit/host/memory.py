@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Hashable
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import jax.monitoring
@@ -17,28 +18,34 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument
 
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
-# Linux allows a process 65,530 maps of memory; a program on a box has up to 2,000.
-MAPS, MAX_MAPS = Path("/proc/self/maps"), 32_000
-MADE = set[Hashable]()
-"""Identities of programs that were compiled for later calls. JAX keeps the programs until it clears its caches."""
-_compiled = threading.Event()
 
 
-def _note_program(event: str, duration_secs: float, **about: str | int) -> None:
-    if event == "/jax/core/compile/backend_compile_duration":
-        _compiled.set()
+class Programs:
+    """Compiled programs of this process."""
+
+    # Linux allows a process 65,530 maps of memory; a program on a box has up to 2,000.
+    maps, max_maps = Path("/proc/self/maps"), 32_000
+    # JAX keeps the programs with these identities, compiled for later calls, until it clears its caches.
+    made: ClassVar = set[Hashable]()
+    compiled = threading.Event()
+
+    @classmethod
+    def note(cls, event: str, duration_secs: float, **about: str | int) -> None:
+        """Note that JAX has compiled a program."""
+        if event == "/jax/core/compile/backend_compile_duration":
+            cls.compiled.set()
+
+    @classmethod
+    def bound(cls) -> None:
+        """Clear JAX's programs, before the compiler runs out of memory maps."""
+        if cls.compiled.is_set():
+            cls.compiled.clear()
+            if cls.maps.exists() and cls.maps.read_bytes().count(b"\n") > cls.max_maps:
+                jax.clear_caches()
+                cls.made.clear()
 
 
-jax.monitoring.register_event_duration_secs_listener(_note_program)
-
-
-def bound_programs() -> None:
-    """Clear JAX's programs, before the compiler runs out of memory maps."""
-    if _compiled.is_set():
-        _compiled.clear()
-        if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MAX_MAPS:
-            jax.clear_caches()
-            MADE.clear()
+jax.monitoring.register_event_duration_secs_listener(Programs.note)
 
 
 def host_memory() -> int:

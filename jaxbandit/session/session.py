@@ -26,7 +26,7 @@ from jaxbandit.domains.regions import Constraints, SuchThat
 from jaxbandit.engine import InitialDesign
 from jaxbandit.feedback import Policy
 from jaxbandit.host.cache import enable_unless_chosen
-from jaxbandit.host.memory import bound_programs
+from jaxbandit.host.memory import Programs
 from jaxbandit.session.axes import LARGEST_TOLD, Axis, Place
 from jaxbandit.session.guarantee import check_prior, fitted_once, seeded_by
 from jaxbandit.session.history import History, HistoryRow, Names, OffGrid, OutsideOf, check_placed, rows_of
@@ -667,7 +667,7 @@ class Session(Reading):
     def _claimed(self) -> Iterator[State]:
         """Yield the current state and lock the session until the block ends."""
         check_not_forked()
-        bound_programs()
+        Programs.bound()
         with self._mutex, self._journal.claim():
             self._state.follow(self._journal)
             yield self._state

@@ -22,7 +22,7 @@ from jaxbandit.core.blocks import mesh_of, place
 from jaxbandit.core.pytree import canonicalise, float_dtype, signature
 from jaxbandit.domains import Box
 from jaxbandit.engine.programs import advance_all, begin_all, conclude_all, play_all
-from jaxbandit.host.memory import MADE, bound_programs, cores
+from jaxbandit.host.memory import Programs, cores
 from jaxbandit.problems import best_mixed_policy
 from jaxbandit.results.dataset import MIXED, Arrays, Contents
 from jaxbandit.results.metrics import Tally, start_tally
@@ -265,10 +265,10 @@ QUICK_FLAGS_BY_VERSION = {
 
 def compile_together(call: Call, coming: Callable[[], Iterable[Call]], note: Callable[[str], None]) -> None:
     """Compile the program of a call, and the first programs to come."""
-    if _made_of(call) in MADE:
+    if _made_of(call) in Programs.made:
         return
-    bound_programs()
-    missing = {made_of: wanted for made_of, wanted in ((_made_of(one), one) for one in (call, *coming())) if made_of not in MADE}
+    Programs.bound()
+    missing = {made_of: wanted for made_of, wanted in ((_made_of(one), one) for one in (call, *coming())) if made_of not in Programs.made}
     rounds = -(-len(missing) // (MAX_COMPILED_TOGETHER if cores() > 1 else 1))
     chosen = dict(itertools.islice(missing.items(), -(-len(missing) // rounds)))
     words = f"{len(chosen)} program{'s' * (len(chosen) > 1)}"
@@ -279,7 +279,7 @@ def compile_together(call: Call, coming: Callable[[], Iterable[Call]], note: Cal
         futures = [pool.submit(f.lower(*args, **static).compile) for f, args, static in chosen.values()]
     for future in futures:
         future.result()
-    MADE.update(chosen)
+    Programs.made.update(chosen)
     note(f"compiled {words} in {time.perf_counter() - start:.1f} s")
 
 

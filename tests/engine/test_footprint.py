@@ -77,20 +77,20 @@ def studied(shape: int) -> object:
     return run_study(Study("shapes", [Run("rpol", problem, jaxbandit.Rpol(), model)], trials=1, horizon=3 + shape))
 
 
-@pytest.mark.skipif(not memory.MAPS.exists(), reason="only Linux says how many maps of memory a process has")
+@pytest.mark.skipif(not memory.Programs.maps.exists(), reason="only Linux says how many maps of memory a process has")
 @pytest.mark.full(but=("studied",))
 @pytest.mark.parametrize("use", [simulated, asked, studied], ids=lambda use: use.__name__)
 def test_maps_of_memory_stay_bounded_over_many_shapes(use: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """The system ends a process with 65,530 maps."""
 
     def maps() -> int:
-        return memory.MAPS.read_bytes().count(b"\n")
+        return memory.Programs.maps.read_bytes().count(b"\n")
 
     use(0)
     jax.clear_caches()
     before = maps()
     use(0)
     one = maps() - before
-    monkeypatch.setattr(memory, "MAX_MAPS", before + 2 * one)
+    monkeypatch.setattr(memory.Programs, "max_maps", before + 2 * one)
     most = [(use(shape), maps())[1] for shape in range(1, 7)]
     assert one > 20 and max(most) < before + 4 * one

@@ -227,8 +227,8 @@ def test_programs_that_jax_forgets_are_compiled_together_again(monkeypatch: Any)
     notes: list[str] = []
     assert made(notes, a) == 1 and made(notes, a) == 1 and len(notes) == 2
     with monkeypatch.context() as few:
-        few.setattr(memory, "MAX_MAPS", 1)
-        few.setattr(memory, "MAPS", SimpleNamespace(exists=lambda: True, read_bytes=lambda: b"a map\n" * 2))
+        few.setattr(memory.Programs, "max_maps", 1)
+        few.setattr(memory.Programs, "maps", SimpleNamespace(exists=lambda: True, read_bytes=lambda: b"a map\n" * 2))
         assert made(notes, b) == 2 and len(notes) == 4
     assert made(notes, a) == 1 and len(notes) == 6
 
