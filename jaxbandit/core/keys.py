@@ -56,7 +56,7 @@ def trial_key(root: Key, trial: NonnegativeInt) -> Key:
 
 
 def pair_key(root: Key, pair: Array | np.ndarray, common: bool) -> Key:
-    """Return a pair's key, the trial's alone if numbers are ``common``."""
+    """Return a ``pair [3]``'s key, the trial's if numbers are ``common``."""
     return trial_key(root if common else jax.random.fold_in(root, pair[2]), pair[1])
 
 

@@ -326,7 +326,7 @@ def least_refresh(models: Sequence[Surrogate], horizon: int) -> int:
 
 
 def with_room_for(model: Surrogate, points: int, refresh: int | None = None) -> Surrogate:
-    """Return a model with room for ``points`` or more, and refreshed."""
+    """Return a model with room for ``points``, and another refresh period."""
     if isinstance(model, BoxSurrogate):
         model = model.with_room(-(-points // SIZES.room) * SIZES.room)
     return model if refresh in (None, model.refresh) else replace(model, refresh=refresh)

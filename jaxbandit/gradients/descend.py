@@ -293,7 +293,7 @@ def _rebuilt(like: Params, points: np.ndarray) -> Params:
 
 
 def _best_step(losses: np.ndarray, budget: float | None) -> int:
-    """Return the best candidate of ``losses [C, trials]``, or ``[C, trials, 2]``."""
+    """Return the number of the best of ``losses [C, trials]``."""
     means = np.mean(losses, axis=1)
     if budget is None:
         return int(np.argmin(means))
