@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,8 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, short
 from jaxbandit.core.checks import float_dtype as float_dtype
+from jaxbandit.core.declare import T
 from jaxbandit.core.text import fields_in_brief, html_fields
-
-T = TypeVar("T")
 
 
 def static(**kwargs: Any) -> Any:

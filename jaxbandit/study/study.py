@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Concatenate, Literal, ParamSpec
+from typing import Annotated, Any, ClassVar, Concatenate, Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ import numpy as np
 from jaxbandit.core import codec
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, integer, naming, short
 from jaxbandit.core.codec import ObjectTable, Plain, as_given, check_table, digest, few_words, from_fields, stable, to_fields
-from jaxbandit.core.declare import Array, Device, FilePath, Key, T, check_fields, checked, parameters
+from jaxbandit.core.declare import Array, Device, FilePath, Key, P, T, check_fields, checked, parameters
 from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, Rounds, boolean, check_seed, of_class, whole
 from jaxbandit.core.keys import Stream, stream_key, trial_key
@@ -38,8 +38,6 @@ from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 # Files have these fields in this order.
 PLAIN = ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")
 OWN = (*PLAIN, "parameters", "metrics")
-
-P = ParamSpec("P")
 
 
 @dataclasses.dataclass(frozen=True)
