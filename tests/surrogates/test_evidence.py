@@ -12,13 +12,13 @@ from scipy.optimize import approx_fprime, minimize
 
 import jaxbandit
 from jaxbandit import domains, kernels
-from jaxbandit.core.pytree import replace
+from jaxbandit.core.pytree import canonicalise, replace
 from jaxbandit.kernels import Linear, Matern52, Periodic, Product, Scale, SquaredExponential
 from jaxbandit.surrogates import Surrogate
 from jaxbandit.surrogates.evidence import LogNormal, Prior, fit, fit_many, log_evidence
 from jaxbandit.surrogates.evidence.density import LEARNED, LEARNING, Collapsed, collapse, inverse, learned
 from jaxbandit.surrogates.evidence.fitting import Search, maximise
-from jaxbandit.surrogates.evidence.host import best_fit
+from jaxbandit.surrogates.evidence.host import _density, best_fit
 from tests.oracles import hyper_parameters
 from tests.oracles.gaussian_process import matern52, squared_exponential
 
@@ -389,6 +389,29 @@ def test_the_slope_of_the_oracle_is_that_of_its_loss():
     value, slope = hyper_parameters.loss_and_slope(logs, points, values, LEARNED.mean, hyper_parameters.LEARNING)
     assert value == pytest.approx(hyper_parameters.loss(logs, *given))
     np.testing.assert_allclose(slope, approx_fprime(logs, hyper_parameters.loss, 1e-6, *given), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("moves", [(True, True, True), (True, False, True)])
+def test_searches_on_the_host_climb_the_density_of_compiled_fits(moves):
+    """Values and gradients agree to 1e-9."""
+    points, values = sample(20)
+    points[5] = points[3]
+    start = se(np.asarray([0.7, 1.3]), np.asarray(2.0)), np.asarray(NOISE)
+    with jax.enable_x64(True):
+        data = replace(collapse(points, np.stack([values, values[::-1]], axis=1)).padded(32), constant=1.5)
+        start, prior, data = canonicalise((start, LEARNING, data))
+
+        def densities(kernel, noise):
+            return jnp.sum(data.log_evidence(kernel, noise)), prior.log_density(kernel, noise, *prior.units(data))
+
+        wanted = densities(*start)
+        slopes = jax.tree.leaves(jax.grad(lambda start: sum(densities(*start)))(start))
+        leaves = jax.tree.leaves(start)
+        place = np.log(np.concatenate([np.ravel(leaf) for leaf, free in zip(leaves, moves, strict=True) if free]))
+        evidence, before, *slope = np.asarray(_density(place, start, prior, data, moves=moves))
+    np.testing.assert_allclose([evidence, before], wanted, rtol=1e-9)
+    along = [np.ravel(np.asarray(each) * leaf) for each, leaf, free in zip(slopes, leaves, moves, strict=True) if free]
+    np.testing.assert_allclose(slope, np.concatenate(along), rtol=1e-9)
 
 
 @pytest.mark.full

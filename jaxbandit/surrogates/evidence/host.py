@@ -1,6 +1,6 @@
 """Fits of hyper-parameters on the host by SciPy's search.
 
-JAX compiles only programs of a kernel's matrix and of its derivative. Inside compiled programs, and for many data sets,
+JAX compiles only programs of a kernel's matrix and of the density with its gradient. Inside compiled programs, and for many data sets,
 :mod:`jaxbandit.surrogates.evidence.fitting` searches for the maximum of the same density.
 """
 
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from threadpoolctl import threadpool_limits
 
 from jaxbandit.core import checks
@@ -168,7 +170,7 @@ def constants(
     """
     data, prior = _known(points, values, constant, prior)
     with jax.enable_x64(True):
-        matrix = np.asarray(_value_covariances(kernel, np.asarray(noise_variance, np.float64), prior, data)[0])
+        matrix = np.asarray(_matrix(kernel, data.points))
     size = int(np.count_nonzero(data.counts))
     roots = np.sqrt(data.counts[:size] / noise_variance)
     solved = np.linalg.solve(np.eye(size) + roots[:, None] * roots * matrix[:size, :size], roots)
@@ -196,24 +198,22 @@ class HyperPosterior(NamedTuple):
       structure: tree structure of the kernel.
       now: hyper-parameters by path, where the search starts.
       free: paths of the hyper-parameters that may move.
-      data: padded values.
-      prior_and_data: prior of the hyper-parameters, and the values, on JAX's device.
+      given: kernel and noise variance, prior of the hyper-parameters, and padded values, on JAX's device.
     """
 
     structure: Any
     now: Mapping[str, np.ndarray]
     free: tuple[str, ...]
-    data: Collapsed
-    prior_and_data: tuple[Prior | None, Collapsed]
+    given: tuple[tuple[Kernel, Array], Prior | None, Collapsed]
 
     @classmethod
     def of(
         cls, kernel: Kernel, now: Mapping[str, np.ndarray], free: tuple[str, ...], data: Collapsed, prior: Prior | None
     ) -> HyperPosterior:
         """Return the density for a kernel of the same structure."""
-        # Each of the programs' thousands of calls would copy NumPy's arrays.
+        # Each of the program's thousands of calls would copy NumPy's arrays.
         with jax.enable_x64(True):
-            return cls(jax.tree.structure(kernel), now, free, data, jax.device_put((prior, data)))
+            return cls(jax.tree.structure(kernel), now, free, jax.device_put(((kernel, now[NOISE]), prior, data)))
 
     def place(self, values: Mapping[str, Any]) -> np.ndarray:
         """Return the place of hyper-parameters given by path."""
@@ -244,34 +244,10 @@ class HyperPosterior(NamedTuple):
         The densities are up to a constant, and the gradient is ``[P]``. The matrix is ``B`` of :meth:`Collapsed.log_evidence
         <jaxbandit.surrogates.evidence.density.Collapsed.log_evidence>`; where it cannot be factorised the density is minus infinity.
         """
-        # SciPy comes with JAX. It is imported here because start-up should not pay for it.
-        from scipy.linalg import lapack
-
-        data, (kernel, noise) = self.data, self.at(place)
-        size, total, outputs = int(np.count_nonzero(data.counts)), np.sum(data.counts), len(data.means)
-        roots, means = np.sqrt(data.counts[:size]), data.means[:, :size]
-        given = kernel, noise, *self.prior_and_data
-        matrix, before = map(np.asarray, _value_covariances(*given))
-        scale = roots[:, None] * roots / noise
-        excess = scale * (matrix[:size, :size] + data.constant)
-        root, failed = lapack.dpotrf(np.eye(size) + excess, lower=1)
-        if failed:
+        evidence, before, *slope = np.asarray(_density(place, *self.given, moves=tuple(name in self.free for name in self.now)))
+        if np.isnan(evidence):
             return -math.inf, 0.0, np.zeros_like(place)
-        lower = np.tril(lapack.dpotri(root, lower=1)[0])
-        inverted, white = lower + np.tril(lower, -1).T, roots * means / np.sqrt(noise)
-        solved = white @ inverted
-        fit, spread = np.sum(solved * white), np.sum(data.within) / noise
-        logdet = 2 * np.sum(np.log(np.diagonal(root)))
-        evidence = -0.5 * (fit + spread + outputs * (logdet + total * np.log(2 * np.pi * noise)))
-        slopes = 0.5 * (solved.T @ solved - outputs * inverted)
-        # This is the derivative in the logarithm of the noise variance.
-        along_noise = 0.5 * (fit + spread - outputs * total) - np.sum(slopes * excess)
-        more = (0, len(data.counts) - size)
-        of_kernel, of_noise = _weighted_slopes(*given, np.pad(slopes * scale, (more, more)))
-        numbers = [*jax.tree.leaves(kernel), noise]
-        along = [*map(np.asarray, jax.tree.leaves(of_kernel)), np.asarray(of_noise) + along_noise / noise]
-        parts = [np.ravel(a * x) for name, a, x in zip(self.now, along, numbers, strict=True) if name in self.free]
-        return float(evidence), float(before), np.concatenate([np.zeros(0), *parts])
+        return float(evidence), float(before), np.asarray(slope)
 
     def searched(self, groups: Sequence[np.ndarray], low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, bool]:
         """Return the best place that searches reach, and whether its search ended.
@@ -341,13 +317,11 @@ class Averaged(NamedTuple):
 
     Attributes:
       data: padded values.
-      prior: prior of the hyper-parameters.
       models: ``K`` kernels and noise variances, drawn from the posterior of the hyper-parameters.
       weights: weights of the models, with sum 1.
     """
 
     data: Collapsed
-    prior: Prior | None
     models: Sequence[tuple[Kernel, np.ndarray]]
     weights: np.ndarray  # [K]
 
@@ -363,7 +337,7 @@ class Averaged(NamedTuple):
         blocks = np.split(points, range(points_at_once, len(points), points_at_once))
         with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
             for kernel, noise in self.models:
-                matrix, _ = map(np.asarray, _value_covariances(kernel, noise, self.prior, data))
+                matrix = np.asarray(_matrix(kernel, data.points))
                 root = np.linalg.cholesky(matrix[:size, :size] + data.constant + np.diag(noise / data.counts[:size]))
                 solved = solve_triangular(root, np.asarray(data.means)[0, :size], lower=True)
                 for block in blocks:
@@ -444,7 +418,7 @@ def averaged(
     """
     data, prior = _known(points, values, constant, prior)
     if not draws:
-        return Averaged(data, prior, [(with_arrays(kernels[0]), np.asarray(noise_variance, np.float64))], np.ones(1))
+        return Averaged(data, [(with_arrays(kernels[0]), np.asarray(noise_variance, np.float64))], np.ones(1))
     models, logarithms = [], []
     with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
         for kernel in kernels:
@@ -460,7 +434,7 @@ def averaged(
     weights = np.exp(np.concatenate(logarithms) - np.max(logarithms))
     # Draws of a smaller share of the largest weight are left out.
     kept = np.flatnonzero(weights > 1e-4)
-    return Averaged(data, prior, [models[one] for one in kept], weights[kept] / np.sum(weights[kept]))
+    return Averaged(data, [models[one] for one in kept], weights[kept] / np.sum(weights[kept]))
 
 
 def evidence_of_noise(
@@ -481,7 +455,7 @@ def evidence_of_noise(
     """
     data, prior = _known(points, values, constant, prior)
     with jax.enable_x64(True):
-        matrix = np.asarray(_value_covariances(with_arrays(kernel), np.asarray(noise_variance, np.float64), prior, data)[0])
+        matrix = np.asarray(_matrix(with_arrays(kernel), data.points))
     size, total = int(np.count_nonzero(data.counts)), np.sum(data.counts)
     counts, at = np.asarray(data.counts)[:size], np.asarray(data.points)[:size] / rough
     apart = np.sqrt(5 * np.sum(np.square(at[:, None] - at), axis=-1))
@@ -496,12 +470,36 @@ def evidence_of_noise(
     return evidence(noise_variance, 0.0) - evidence(least, roughness)
 
 
-@jax.jit
-def _value_covariances(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed) -> tuple[Array, Array]:
-    """Return the points' covariances, and the prior's log density."""
-    points = jnp.asarray(data.points)
-    before = jnp.zeros((), points.dtype) if prior is None else prior.log_density(kernel, noise, *prior.units(data))
-    return kernel(points, points), before
+@partial(jax.jit, static_argnames="moves")
+def _density(place: Array, start: tuple[Kernel, Array], prior: Prior | None, data: Collapsed, *, moves: tuple[bool, ...]) -> Array:
+    """Return the parts ``[2 + P]`` of :meth:`HyperPosterior.density`.
+
+    Leaves of ``start``, a kernel and the noise variance, come from the place if they move. The parts are NaN if the factorisation fails.
+    """
+    leaves, structure = jax.tree.flatten(start)
+    points, means = jnp.asarray(data.points), jnp.asarray(data.means)
+    counts, (outputs, size) = jnp.asarray(data.counts, means.dtype), means.shape
+    _, unravel = ravel_pytree([leaf for leaf, free in zip(leaves, moves, strict=True) if free])
+
+    def parts(place: Array) -> tuple[Array, Array, Array]:
+        moved = iter(unravel(jnp.exp(place)))
+        kernel, noise = jax.tree.unflatten(structure, [next(moved) if free else leaf for leaf, free in zip(leaves, moves, strict=True)])
+        before = jnp.zeros((), means.dtype) if prior is None else prior.log_density(kernel, noise, *prior.units(data))
+        return kernel(points, points), jnp.log(noise), before
+
+    (matrix, log_noise, before), slope = jax.vjp(parts, place)
+    roots, noise, total, eye = jnp.sqrt(counts), jnp.exp(log_noise), jnp.sum(counts), jnp.eye(size, dtype=means.dtype)
+    scale = roots[:, None] * roots[None] / noise
+    excess = scale * (matrix + data.constant)
+    root = jax.lax.linalg.cholesky(eye + excess, symmetrize_input=False)
+    inverse = jax.lax.linalg.triangular_solve(root, eye, left_side=True, lower=True)
+    white = (roots[None] * means / jnp.sqrt(noise)) @ inverse.T
+    solved, fit, spread = white @ inverse, jnp.sum(white * white), jnp.sum(jnp.asarray(data.within)) / noise
+    logdet = 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+    evidence = -0.5 * (fit + spread + outputs * (logdet + total * (log_noise + math.log(2 * math.pi))))
+    slopes = 0.5 * (solved.T @ solved - outputs * (inverse.T @ inverse))
+    along_noise = 0.5 * (fit + spread - outputs * total) - jnp.sum(slopes * excess)
+    return jnp.concatenate([jnp.stack([evidence, before]), *slope((slopes * scale, along_noise, jnp.ones_like(before)))])
 
 
 @jax.jit
@@ -514,16 +512,3 @@ def _matrix(kernel: Kernel, points: Array) -> Array:
 def _between(kernel: Kernel, data: Collapsed, others: Array) -> tuple[Array, Array]:
     """Return the points' covariances ``[n, m]`` with others, and the others' variances."""
     return kernel(jnp.asarray(data.points), others), kernel.diag(others)
-
-
-@jax.jit
-def _weighted_slopes(kernel: Kernel, noise: Array, prior: Prior | None, data: Collapsed, weights: Array) -> tuple[Kernel, Array]:
-    """Return the gradient of weighted covariances plus the prior's log density."""
-
-    def total(kernel: Kernel, noise: Array) -> Array:
-        matrix, before = _value_covariances(kernel, noise, prior, data)
-        summed: Array = jnp.sum(weights * matrix) + before
-        return summed
-
-    slopes: tuple[Kernel, Array] = jax.grad(total, argnums=(0, 1))(kernel, noise)
-    return slopes
