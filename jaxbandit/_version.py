@@ -4,4 +4,4 @@ The build reads it without importing the package.
 """
 
 #: The version of the library.
-__version__ = "0.4.0"
+__version__ = "0.5.0"
