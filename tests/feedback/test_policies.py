@@ -76,6 +76,21 @@ def test_the_order_of_arrivals_within_a_round_does_not_matter(policy: str, seed:
     np.testing.assert_allclose(a.gain, b.gain, rtol=1e-12)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_values_of_choices_before_a_restart_are_not_conditioned_on(policy: str) -> None:
+    """The belief has been the prior for one round, and a value of the round before arrives."""
+    arrivals = {"indices": np.array([3, 7, 9]), "values": np.array([[1.0, -1.0], [9.0, 9.0], [5.0, 5.0]]), "ages": np.arange(3)}
+    present = np.array([[True, True], [True, True], [False, False]])
+    with jax.enable_x64(True):
+        learner = POLICIES[policy].bind(surrogate(), separate_outputs=True, capacity=3, axis=None)
+        step = jax.jit(lambda feedback: learner.belief(learner.learn(learner.init(), feedback)).prediction)
+        masks = present, present & (arrivals["ages"] == 0)[:, None]
+        late, own = (jax.device_get(step(as_feedback(arrivals | {"present": mask}))) for mask in masks)
+    assert abs(own.mean[0, 3]) > 0.5, "the value of the round itself counts"
+    np.testing.assert_array_equal(late.mean, own.mean)
+    np.testing.assert_array_equal(late.sd, own.sd)
+
+
 def test_sums_over_arrivals() -> None:
     present = np.array([[True, False, False], [True, True, False], [False, False, False]])
     values = np.where(present, np.array([[1.0, np.nan, 9], [-4, 2, 9], [np.nan, 7, 9]]), np.nan)

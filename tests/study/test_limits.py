@@ -47,6 +47,12 @@ def test_results_that_do_not_fit_memory_are_refused_unless_they_are_streamed() -
     assert make_plan(many, memory="8MiB", streamed=True).cells[0].batch_bytes <= 8 * 2**20
 
 
+@pytest.mark.usefixtures("on_cpu")
+def test_the_memory_of_a_batch_holds_what_its_trials_share() -> None:
+    (planned,) = make_plan(rpol_lines()).cells
+    assert planned.batch_bytes - max(planned.size, planned.room) * planned.trial_bytes >= memory.tree_bytes(planned.cell) > 4000
+
+
 def test_grids_and_features_that_do_not_fit_the_machine(monkeypatch: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"points_per_axis: must make at most 10,000,000 points in all, got \[10000"):
         domains.grid([0.0] * 4, [1.0] * 4, 10_000)
