@@ -179,23 +179,25 @@ def test_a_lipschitz_set_is_safe_whatever_the_model() -> None:
     assert unsafe_in_waves(1.5)[0].mean() > 0.05, "a constant that is too small is found out"
 
 
+@jaxbandit.pytree
+class Traps(problems.Family):
+    """Tables of which each instance has one."""
+
+    domain: Any
+    tables: Any
+    noise: Any = problems.Noiseless()
+    name: str = jaxbandit.static(default="traps")
+    constraints = 1
+
+    def sample(self, key: jax.Array) -> problems.Problem:
+        number = jax.random.randint(key, (), 0, len(self.tables))
+        return problems.Problem(domain=self.domain, means=jnp.asarray(self.tables)[number], noise=self.noise)
+
+
 @functools.cache
 def shares(rule: safety.SafeSet, delay: Any = None, policy: Any = None) -> np.ndarray:
     """Return the share of unsafe rounds in each run on trap functions."""
     rng, domain, trials = np.random.default_rng(0), domains.grid([0.0], [1.0], 160), 24
-
-    @jaxbandit.pytree
-    class Traps(problems.Family):
-        domain: Any
-        tables: Any
-        noise: Any = problems.Noiseless()
-        name: str = jaxbandit.static(default="traps")
-        constraints = 1
-
-        def sample(self, key: jax.Array) -> problems.Problem:
-            number = jax.random.randint(key, (), 0, len(self.tables))
-            return problems.Problem(domain=self.domain, means=jnp.asarray(self.tables)[number], noise=self.noise)
-
     # All points but the seed are unsafe in half of the instances, and random points in the others.
     costs = np.where(rng.random((8, 160)) < np.repeat([1.0, 0.5], 4)[:, None], 1.0, -1.0)
     costs[:, 80] = -1.0

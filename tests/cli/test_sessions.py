@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxbandit import InvalidArgument
 from jaxbandit.cli import main, sessions
 from jaxbandit.delays import Constant, NoDelay
 from jaxbandit.session import Axis, Session, Specification, forecast, read_toml
@@ -290,22 +291,41 @@ def test_a_forecast_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["session", "ask", str(tmp_path / "plant"), "--within", "0.5"]) == 0 and "settled" in capsys.readouterr().out
 
 
-def test_a_forecast_has_a_part_for_each_delay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+DELAYED = {"NoDelay": NoDelay(), "Constant rounds=1": Constant(rounds=1)}
+
+
+@pytest.fixture
+def to_forecast(tmp_path: Path) -> list[str]:
+    """The words of a forecast of a small session, up to its delays."""
     x = np.linspace(0, 1, 6)
     Session.create(tmp_path / "plant", [Axis("x", x)], key=0, history={"x": x[:5], "reward": x[:5] * (1 - x[:5])}).close()
-    command = ["session", "forecast", str(tmp_path / "plant"), "2", "--trials", "8", "--delay"]
-    assert main([*command, "NoDelay", "Constant rounds=1", "--json"]) == 0
+    return ["session", "forecast", str(tmp_path / "plant"), "2", "--trials", "8", "--delay"]
+
+
+@pytest.mark.full
+def test_a_forecast_has_a_part_for_each_delay(to_forecast: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*to_forecast, *DELAYED, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["forecast"]
-    assert {row["delay"] for row in rows} == {"NoDelay", "Constant rounds=1"} and len(rows) == 8
-    with Session.open(tmp_path / "plant", read_only=True) as session:
-        found = forecast(session, 2, delays={"NoDelay": NoDelay(), "Constant rounds=1": Constant(rounds=1)}, trials=8)
+    assert {row["delay"] for row in rows} == set(DELAYED) and len(rows) == 8
+    with Session.open(to_forecast[2], read_only=True) as session:
+        found = forecast(session, 2, delays=DELAYED, trials=8)
     assert rows == json.loads(json.dumps(found.table.to_dict("records"))), "the delay of the same name is that of Python"
+
+
+def test_delays_of_a_forecast_are_read(to_forecast: list[str], capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(session: Session, evaluations: int, **given: Any) -> None:
+        raise InvalidArgument(f"{evaluations} {given}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "forecast", read)
+        assert main([*to_forecast, *DELAYED]) == 2
+    assert f"2 { {'in_flight': [1], 'delays': DELAYED, 'trials': 8} }" in capsys.readouterr().err
     for text, words in (
         ("Poisson mean", "must be a model with its numbers, such as 'Poisson mean=3', got 'Poisson mean'"),
         ("Poisson mean=-1", "--delay: Poisson.mean: must lie in"),
         ("Poison mean=1", "did you mean 'Poisson'?"),
     ):
-        assert main([*command, text]) == 2
+        assert main([*to_forecast, text]) == 2
         error = capsys.readouterr().err
         assert words.casefold() in " ".join(error.split()).casefold() and error.startswith("error: --delay"), error
 

@@ -13,7 +13,8 @@ MODEL = PROBLEM.model(jb.kernels.SquaredExponential(length_scale=1.0))
 HORIZON, TRIALS = 12, 3
 
 
-@pytest.mark.parametrize("algorithm", [jb.Rpol(), jb.Cei(), jb.Cbo(estimator=jb.estimators.Thompson())], ids=lambda one: one.label)
+@pytest.mark.full(but=("cbo",))
+@pytest.mark.parametrize("algorithm", [jb.Rpol(), jb.Cei(), jb.Cbo(estimator=jb.estimators.Thompson())], ids=["rpol", "cei", "cbo"])
 def test_a_loop_of_ones_own_chooses_as_simulate_does(algorithm: jb.Algorithm) -> None:
     root = jax.random.key(5)
     learner = jb.Learner.of(algorithm, MODEL, horizon=HORIZON)

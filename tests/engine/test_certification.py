@@ -11,6 +11,7 @@ from scipy import stats
 
 import jaxbandit
 from jaxbandit import InvalidArgument, SafeOpt, SgpUcb, certify, domains, kernels, problems
+from jaxbandit.engine.certification import CONDITIONS
 
 UNSAFE = 0.1
 
@@ -69,6 +70,34 @@ def drawn() -> tuple[Any, jaxbandit.SafetyTable]:
     return family, certify(SafeOpt(), family, horizon=20, trials=200)
 
 
+class Simulated(Exception):
+    """What a condition would simulate."""
+
+
+def test_conditions_change_one_thing_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def given(**run: Any) -> None:
+        raise Simulated(run)
+
+    monkeypatch.setattr("jaxbandit.engine.certification.simulate", given)
+    algorithm, family, _ = coin()
+    loud = jaxbandit.replace(family, noise=problems.Gaussian(variance=0.01))
+    model = jaxbandit.surrogate(family.domain, kernels.Scale(kernel=kernels.Matern52(length_scale=0.1), variance=2.0), noise_variance=0.01)
+    found: dict[str, Any] = {}
+    for name in CONDITIONS:
+        with pytest.raises(Simulated) as run:
+            certify(algorithm, loud, model, trials=2, horizon=2, conditions=[name])
+        found[name] = run.value.args[0]
+    scales = [float(run["surrogate"].kernels[0].kernel.length_scale) for run in found.values()]
+    drawn = [run["problem"].noise.apply(run["problem"].noise.draw(jax.random.key(0), 2, jnp.float32), 1) for run in found.values()]
+    late = [getattr(run.get("delay"), "mean", 0) for run in found.values()]
+    assert scales == pytest.approx([0.1, 0.05, 0.2, 0.1, 0.1, 0.1]) and late == [0, 0, 0, 0, 0, 5]
+    for number, factor in enumerate([1, 1, 1, 3, None, 1]):
+        assert factor is None or drawn[number] == pytest.approx(factor * drawn[0])
+    heavy = found["heavy tails"]["problem"].noise
+    assert isinstance(heavy, problems.StudentT) and heavy.df == 3 and heavy.scale == pytest.approx([np.sqrt(0.01 / 3)] * 2)
+
+
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:simulate")
 def test_wrong_models_leave_the_safe_points_more_often() -> None:
     family, table = drawn()

@@ -17,6 +17,7 @@ from jaxbandit.host.memory import tree_bytes
 from jaxbandit.session import Axis, Model, Session
 from jaxbandit.study import Run, Study, run_study
 from jaxbandit.study.plan import Machine, seconds_of_batch
+from tests.support.counted import COMPILED, Counted
 
 Device = namedtuple("Device", "platform")
 
@@ -77,8 +78,23 @@ def studied(shape: int) -> object:
     return run_study(Study("shapes", [Run("rpol", problem, jaxbandit.Rpol(), model)], trials=1, horizon=3 + shape))
 
 
-@pytest.mark.skipif(not memory.Programs.maps.exists(), reason="only Linux says how many maps of memory a process has")
-@pytest.mark.full(but=("studied",))
+ON_LINUX = pytest.mark.skipif(not memory.Programs.maps.exists(), reason="only Linux says how many maps of memory a process has")
+
+
+@ON_LINUX
+def test_programs_are_dropped_at_the_limit_of_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated(0)
+    for limit, dropped in ((memory.Programs.max_maps, False), (0, True)):
+        monkeypatch.setattr(memory.Programs, "max_maps", limit)
+        # Maps are counted once a program has been compiled.
+        jax.jit(lambda x, limit=limit: x + limit)(0.0)
+        with Counted() as events:
+            simulated(0)
+        assert (events[COMPILED] > 0) == dropped
+
+
+@ON_LINUX
+@pytest.mark.full
 @pytest.mark.parametrize("use", [simulated, asked, studied], ids=lambda use: use.__name__)
 def test_maps_of_memory_stay_bounded_over_many_shapes(use: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """The system ends a process with 65,530 maps."""

@@ -412,6 +412,7 @@ def test_maps_say_what_they_need(late_run):
         posterior_maps(bare, trial, [1])
 
 
+@pytest.mark.full(but=("True",))
 @pytest.mark.parametrize("plane", [False, True])
 def test_a_safe_set_is_drawn_as_it_was_certified(plane):
     domain = jb.domains.grid([0.0, 0.0], [1.0, 1.0], 6) if plane else jb.domains.grid([0.0], [1.0], 24)

@@ -252,17 +252,19 @@ def test_a_stated_model_that_does_not_fit_is_flagged(length: float, noise: float
     assert flags(0.4, 0.01 if length > 1 else 0.1) == ()
 
 
-def test_nothing_is_flagged_in_most_sessions_without_mistakes() -> None:
-    """Five of 20 alarms have probability 0.25% at a rate of 5%."""
+@pytest.mark.full(but=("3",))
+@pytest.mark.parametrize(("sessions", "most"), [(3, 1), (20, 4)])
+def test_nothing_is_flagged_in_most_sessions_without_mistakes(sessions: int, most: int) -> None:
+    """Five of 20 alarms have probability 0.25% at a rate of 5%, and two of 3 have 0.7%."""
     alarms = 0
-    for seed in range(20):
+    for seed in range(sessions):
         rng = np.random.default_rng(seed)
         x = stats.qmc.Sobol(2, seed=seed).random(32)[:20]
         y, g = rng.multivariate_normal(np.zeros(20), matern52(x, x, 0.4) + 0.01 * np.eye(20), size=2)
         with Session.create(None, AXES, key=0, objective="maximise y", constraints=["g <= 0.5"]) as session:
             session.tell_all({"a": x[:, 0], "b": 10 * x[:, 1], "y": 20 + y, "g": g})
             alarms += bool(session.check().flags)
-    assert alarms < 5
+    assert alarms <= most
 
 
 def test_a_check_shows_itself_as_text_table_and_figure() -> None:

@@ -88,6 +88,7 @@ def test_no_unsafe_point_is_asked_for_with_a_model_in_units_and_many_runs_under_
     assert all(event.kind != "fitted" for event in session.events)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("on_cpu")
 def test_a_session_makes_the_choices_of_a_simulation() -> None:
     domain = jb.domains.grid([0.0, 0.0], [1.0, 1.0], 12)
@@ -168,7 +169,7 @@ def test_an_output_with_two_limits_stays_between_them() -> None:
     session = Session.create(None, AXES, SafeOpt(seeds=[SEED]), key=0, objective="maximise f", constraints=["h >= -0.2", "h <= 0.3"])
     measured = []
     with pytest.warns(UserWarning, match=r"h has mean 0\.05, between its bounds, deviation 0\.\d+"):
-        for _ in range(16):
+        for _ in range(8):
             ticket = session.ask()
             x, y = ticket.point.values()
             measured.append(x - y + 0.15)

@@ -44,7 +44,8 @@ def believed(points: np.ndarray, known: np.ndarray, values: np.ndarray, mean: fl
     return mean + solved.T @ (values - mean), np.sqrt(1 - np.sum(matrix[known] * solved, axis=0))
 
 
-@pytest.mark.parametrize("delay", [None, delays.NoDelay()])
+@pytest.mark.full(but=("late",))
+@pytest.mark.parametrize("delay", [None, delays.NoDelay()], ids=["late", "at once"])
 def test_expected_improvement_counts_with_a_power_of_the_probability_that_a_run_gives_values(delay: Any) -> None:
     """Constraints keep their exponents, here 2."""
     goals: dict[str, Any] = {"objective": "maximise y", "constraints": ["c <= 0.2"]}
@@ -64,7 +65,8 @@ def test_expected_improvement_counts_with_a_power_of_the_probability_that_a_run_
     assert chosen == np.argmax(cautious) != np.argmax(score + log_ndtr(runs[0] / runs[1]))
 
 
-@pytest.mark.parametrize("delay", [None, delays.NoDelay()])
+@pytest.mark.full(but=("at once",))
+@pytest.mark.parametrize("delay", [None, delays.NoDelay()], ids=["late", "at once"])
 def test_the_probability_that_a_run_gives_values_is_that_of_a_process_by_hand(delay: Any) -> None:
     """The process has mean 1, noise 0.01 and shorter length-scales."""
     with Session.create(None, GRID, Cei(), delay=delay, **STATED) as session:
@@ -143,6 +145,7 @@ def test_no_point_whose_run_failed_is_asked_for_again(algorithm: Any, delay: Any
         assert session.columns()["state"].tolist()[9:13] == ["failed", "retry", "failed", "complete"]
 
 
+@pytest.mark.full
 def test_no_box_is_searched_beside_a_run_that_failed() -> None:
     def crashes(x: float, y: float) -> float | None:
         return None if x > 0.55 else x + math.exp(-((x - 0.5) ** 2 + (y - 0.5) ** 2) / 0.05)
@@ -339,7 +342,7 @@ def test_failures_of_an_initial_design_count_for_the_first_fit() -> None:
         assert session.ask().round == 1
 
 
-@pytest.mark.full(but=("two",))
+@pytest.mark.full(but=("one",))
 @pytest.mark.parametrize("domain", [{"x": (0.0, 1.0)}, BOX, {**BOX, "z": (0.0, 1.0)}], ids=["one", "two", "three"])
 def test_failures_are_crosses(domain: Any, tmp_path: Path) -> None:
     with Session.create(tmp_path, domain, model=MODEL, key=1) as session:
@@ -353,6 +356,7 @@ def test_failures_are_crosses(domain: Any, tmp_path: Path) -> None:
             assert all(float(line.get_xdata()[0]) == pytest.approx(session.columns()["x"][-1]) for line in lines)
 
 
+@pytest.mark.full
 def test_a_forecast_after_a_failure_is_one_of_the_outputs_that_were_told() -> None:
     session = Session.create(None, [Axis.between("x", 0, 1, 9)], key=0, objective="maximise f", constraints=["g <= 0.6"])
     session.tell(session.ask(), failed=True)

@@ -16,6 +16,7 @@ from jaxbandit.session.axes import Space
 
 DOMAIN = domains.mixed({"x": [0.0, 0.5, 1.0, 1.5], "kind": [0.0, 1.0]})
 OPTIONS: dict[str, Any] = {"objective": "minimise loss", "constraints": ["cost <= 1"], "model": Model(), "algorithm": RandomSearch()}
+# Searches of eight evaluations share their programs.
 CALLS: list[dict[str, Any]] = []
 
 
@@ -45,12 +46,12 @@ def test_a_search_is_one_call() -> None:
 def test_what_is_wrong_with_a_function_is_said() -> None:
     for value, words in (("high", "must return a number"), ({"loss": 1.0}, "must return a value of cost, too")):
         with pytest.raises(InvalidArgument, match=f"^function: {words}"):
-            optimise(lambda x, kind, value=value: value, DOMAIN, 1, **OPTIONS)
-    found = optimise(lambda x, kind: float("nan"), DOMAIN, 2, **OPTIONS)
-    assert repr(found) == "Optimised(evaluations: 2, 2 failed)"
+            optimise(lambda x, kind, value=value: value, DOMAIN, 8, **OPTIONS)
+    found = optimise(lambda x, kind: float("nan"), DOMAIN, 8, **OPTIONS)
+    assert repr(found) == "Optimised(evaluations: 8, 8 failed)"
     with pytest.raises(SessionError, match=r"^best: every evaluation failed"):
         _ = found.best
-    least = optimise(lambda x, kind: {"loss": 0.0, "cost": 3.0 + x}, DOMAIN, 2, **OPTIONS)
+    least = optimise(lambda x, kind: {"loss": 0.0, "cost": 3.0 + x}, DOMAIN, 8, **OPTIONS)
     assert not least.feasible and least.best == min(least.points, key=lambda at: at["x"]) and "least violating" in repr(least)
 
 
@@ -60,7 +61,7 @@ def test_values_that_a_failed_evaluation_has_are_learnt() -> None:
     def crashes(x: float, kind: float) -> dict[str, float | None]:
         return {"loss": next(lacks), "cost": 2.0} if x > 0.5 else {"loss": 2.0 - x, "cost": 0.0}
 
-    found = optimise(crashes, DOMAIN, 7, **OPTIONS, key=1)
+    found = optimise(crashes, DOMAIN, 8, **OPTIONS, key=1)
     columns = found.session.columns()
     failed = columns["x"] > 0.5
     assert np.any(failed) and np.array_equal(columns["state"] == "failed", failed)
@@ -70,7 +71,7 @@ def test_values_that_a_failed_evaluation_has_are_learnt() -> None:
     belief = found.session.belief().sel(output="cost")["mean"].values[columns["index"][failed]]
     assert np.all(belief > 0.5), "what a failed run has is learnt"
     with pytest.raises(InvalidArgument, match=r"^values: there is no output 'price'"):
-        optimise(lambda x, kind: {"loss": float("nan"), "cost": 1.0, "price": 2.0}, DOMAIN, 1, **OPTIONS)
+        optimise(lambda x, kind: {"loss": float("nan"), "cost": 1.0, "price": 2.0}, DOMAIN, 8, **OPTIONS)
 
 
 def test_a_search_on_a_disk_goes_on(tmp_path: Path) -> None:
@@ -125,14 +126,14 @@ def test_exceptions_that_mean_a_failed_run() -> None:
         return {"loss": x, "cost": 0.0}
 
     for catch in (MemoryError, (MemoryError, ZeroDivisionError), [Exception]):
-        found = optimise(out_of_memory, DOMAIN, 4, **OPTIONS, key=1, catch=catch)
+        found = optimise(out_of_memory, DOMAIN, 8, **OPTIONS, key=1, catch=catch)
         failed = [point["x"] > 0.5 for point in found.points]
         assert any(failed) and np.array_equal(np.isnan(found.table["loss"].values), failed)
     with pytest.raises(MemoryError):
-        optimise(out_of_memory, DOMAIN, 4, **OPTIONS, key=1, catch=(ValueError,))
+        optimise(out_of_memory, DOMAIN, 8, **OPTIONS, key=1, catch=(ValueError,))
     for catch in (KeyboardInterrupt, (BaseException,), "MemoryError", MemoryError()):
         with pytest.raises(InvalidArgument, match=r"^catch"):
-            optimise(out_of_memory, DOMAIN, 4, **OPTIONS, catch=catch)  # type: ignore[arg-type]
+            optimise(out_of_memory, DOMAIN, 8, **OPTIONS, catch=catch)  # type: ignore[arg-type]
 
 
 def test_points_of_a_box_are_in_its_units() -> None:

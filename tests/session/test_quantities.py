@@ -314,6 +314,7 @@ def test_ticks_of_logarithmic_axes_can_be_read(case: str) -> None:
     assert not any(label.get_text() for label in axis.get_xticklabels(minor=True))
 
 
+@pytest.mark.full(but=("grid", "box"))
 @pytest.mark.parametrize(
     "axes",
     [
