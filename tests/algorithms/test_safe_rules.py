@@ -181,7 +181,7 @@ def test_a_lipschitz_set_is_safe_whatever_the_model() -> None:
 
 @jaxbandit.pytree
 class Traps(problems.Family):
-    """Tables of which each instance has one."""
+    """Problems with a random one of some tables."""
 
     domain: Any
     tables: Any

@@ -71,7 +71,7 @@ def drawn() -> tuple[Any, jaxbandit.SafetyTable]:
 
 
 class Simulated(Exception):
-    """What a condition would simulate."""
+    """Raised in place of a simulation."""
 
 
 def test_conditions_change_one_thing_each(monkeypatch: pytest.MonkeyPatch) -> None:

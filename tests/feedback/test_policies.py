@@ -78,7 +78,7 @@ def test_the_order_of_arrivals_within_a_round_does_not_matter(policy: str, seed:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_values_of_choices_before_a_restart_are_not_conditioned_on(policy: str) -> None:
-    """The belief has been the prior for one round, and a value of the round before arrives."""
+    """The belief was the prior at the start of the round."""
     arrivals = {"indices": np.array([3, 7, 9]), "values": np.array([[1.0, -1.0], [9.0, 9.0], [5.0, 5.0]]), "ages": np.arange(3)}
     present = np.array([[True, True], [True, True], [False, False]])
     with jax.enable_x64(True):

@@ -570,6 +570,7 @@ def limited(trial: Any) -> float:
     return float(a + b + n * (trial.suggest_categorical("k", ["x", "y"]) == "x"))
 
 
+@pytest.mark.full(but=("grid",))
 @pytest.mark.parametrize("points", [None, 6], ids=["box", "grid"])
 def test_no_suggestion_is_outside_of_constraints(points: Any) -> None:
     model = Model(kernel=jaxbandit.kernels.Constant(variance=1.0)) if points else None

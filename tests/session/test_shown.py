@@ -25,12 +25,12 @@ PRIOR = LEARNING.__class__(
 
 
 def test_averaged_beliefs_are_those_of_a_sum_over_all_hyper_parameters() -> None:
-    """Sum over 17,280 hyper-parameters and two forms of the kernel."""
+    """Sum over 3,528 hyper-parameters and two forms of the kernel."""
     rng = np.random.default_rng(4)
     x, at = rng.uniform(size=(9, 1)), np.linspace(-0.2, 1.2, 15)[:, None]
     values = np.sin(5 * x[:, 0]) + 0.1 * rng.standard_normal(9)
     values = (values - values.mean()) / values.std()
-    logs = [np.linspace(np.log(low), np.log(high), count) for low, high, count in ((0.03, 5.0, 30), (0.03, 30.0, 24), (1e-4, 1.0, 24))]
+    logs = [np.linspace(np.log(low), np.log(high), count) for low, high, count in ((0.03, 5.0, 18), (0.03, 30.0, 14), (1e-4, 1.0, 14))]
     means, variances, densities = list[np.ndarray](), list[np.ndarray](), list[float]()
     for form, length, variance, noise in itertools.product((matern52, matern32), *map(np.exp, logs)):
         between = variance * form(x, at, length) + 1.0
@@ -75,12 +75,14 @@ def test_noise_is_told_from_roughness_where_neighbours_differ() -> None:
     assert white < -21 * 0.5 * np.log(0.04 / 1e-7) + 30, "equal values at 21 points are unlikely under noise"
 
 
-def test_bands_of_ten_noisy_values_hold_the_truth_where_it_was_measured() -> None:
+@pytest.mark.full(but=("4",))
+@pytest.mark.parametrize(("sessions", "least"), [(4, 2), (20, 12)])
+def test_bands_of_ten_noisy_values_hold_the_truth_where_it_was_measured(sessions: int, least: int) -> None:
     """The best of ten noisy values is mostly a lucky one."""
     grid = np.linspace(0, 1, 20)
     points = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2)
     root, held = np.linalg.cholesky(matern52(points, points, 0.3) + 1e-9 * np.eye(400)), list[bool]()
-    for seed in range(20):
+    for seed in range(sessions):
         rng = np.random.default_rng(seed)
         truth, measured = root @ rng.standard_normal(400), rng.choice(400, 10, replace=False)
         values = truth[measured] + 0.1 * rng.standard_normal(10)
@@ -91,7 +93,7 @@ def test_bands_of_ten_noisy_values_hold_the_truth_where_it_was_measured() -> Non
             away = (truth[best] - belief["mean"].values.ravel()[best]) / belief["sd"].values.ravel()[best]
             held.append(bool(abs(away) < 1.2816))
     # Fewer than 12 of 20 bands of 80% hold the truth once in a hundred times. Under the prior of fits it was 4.
-    assert sum(held) >= 12
+    assert sum(held) >= least
 
 
 def minimised(name: str) -> tuple[Callable[[np.ndarray], float], float, float, int]:
@@ -128,22 +130,26 @@ def test_without_noise_the_best_value_measured_is_recommended(name: str, limit: 
         assert [*best.point.values()] == pytest.approx(points[there], abs=1e-4 * (high - low)) and best.feasible
 
 
+def of_dose(rng: np.random.Generator) -> Callable[[float], float]:
+    """Return noisy yields that are largest at a dose of 0.6."""
+    return lambda dose: float(-6 * (dose - 0.6) ** 2 + 0.5 * rng.standard_normal())
+
+
 def test_under_noise_a_lucky_value_is_not_recommended() -> None:
     """A repeated measurement differs, so means count."""
-    rng = np.random.default_rng(2)
-
-    def yielded(dose: float) -> float:
-        return -6 * (dose - 0.6) ** 2 + 0.5 * rng.standard_normal()
-
+    yielded = of_dose(np.random.default_rng(2))
     doses = [*np.tile(np.linspace(0, 1, 11), 3), 0.1]
     values = [yielded(dose) for dose in doses[:-1]] + [2.5]
     with Session.create(None, [Axis.between("dose", 0, 1, 11)], key=0, history={"dose": doses, "reward": values}) as session:
         assert session.shows_noise and session.recommend().point["dose"] == pytest.approx(0.6, abs=0.11)
-    domains: list[Any] = [{"dose": (0.0, 1.0)}, [Axis.between("dose", 0, 1, 11)]]
-    for domain in domains:
-        found = optimise(yielded, domain, 40, key=1)
-        assert found.session.shows_noise and found.best == dict(found.session.recommend().point)
-        assert found.best["dose"] == pytest.approx(0.6, abs=0.25) and found.values["reward"] < found.table["reward"].max()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("domain", [{"dose": (0.0, 1.0)}, [Axis.between("dose", 0, 1, 11)]], ids=["box", "grid"])
+def test_a_search_under_noise_ends_at_a_point_with_a_good_mean(domain: Any) -> None:
+    found = optimise(of_dose(np.random.default_rng(2)), domain, 40, key=1)
+    assert found.session.shows_noise and found.best == dict(found.session.recommend().point)
+    assert found.best["dose"] == pytest.approx(0.6, abs=0.25) and found.values["reward"] < found.table["reward"].max()
 
 
 @pytest.mark.full
@@ -161,7 +167,7 @@ def test_a_repeated_first_point_shows_noise() -> None:
     assert sum(shown) >= 3
 
 
-@pytest.mark.full(but=("1",))
+@pytest.mark.full
 @pytest.mark.parametrize("key", [1, 2])
 def test_ripples_are_not_taken_for_noise(key: int) -> None:
     """The repeated point shows that there is no noise."""
@@ -200,7 +206,7 @@ def test_showing_changes_no_choice_and_is_the_same_again() -> None:
     axes = {"a": (0.0, 1.0)}
     with warnings.catch_warnings(), Session.create(None, axes, key=5) as shown, Session.create(None, axes, key=5) as asked:
         warnings.simplefilter("error")
-        for _ in range(9):
+        for _ in range(7):
             ticket, other = shown.ask(), asked.ask()
             assert ticket.point == other.point
             for session in (shown, asked):

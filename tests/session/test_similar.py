@@ -105,7 +105,7 @@ def test_it_has_all_that_a_session_has(similar: Path) -> None:
     described = session.model.of(session.specification.space.domain, 3, 10, "model").describe().splitlines()
     assert [line.endswith("prior mean a multiple of 1 known") for line in described] == [True, True, False, False]
     session.close()
-    found = jb.forecast(session, 2, [jb.Cei(), jb.ConstrainedThompson()], trials=8)
+    found = jb.forecast(session, 2, [jb.Cei()], trials=8)
     assert np.isfinite(found.dataset["gap"].values).any()
 
 
@@ -216,5 +216,6 @@ def test_draws_of_a_sum_on_a_box_have_its_covariances() -> None:
         Sum(left=Scale(kernel=Matern52(length_scale=0.5), variance=0.5), right=mean),
         np.asarray([[0.1], [0.25], [0.6]], np.float32),
     )
-    draws = jax.vmap(lambda key: prior_draw(kernel, key, 1, np.dtype(np.float32))(at))(jax.random.split(jax.random.key(0), 20_000))
-    np.testing.assert_allclose(np.cov(np.asarray(draws).T), kernel(at, at), atol=0.15)
+    drawn = jax.jit(jax.vmap(lambda key: prior_draw(kernel, key, 1, np.dtype(np.float32))(at)))
+    draws = np.asarray(drawn(jax.random.split(jax.random.key(0), 20_000)))
+    np.testing.assert_allclose(np.cov(draws.T), jax.jit(lambda x: kernel(x, x))(at), atol=0.15)

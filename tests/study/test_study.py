@@ -325,6 +325,7 @@ def test_one_trial_again_of_several_blocks() -> None:
         np.testing.assert_array_equal(again[name].values[0, 0], data[name].values[0, 17])
 
 
+@pytest.mark.full(but=("cbo",))
 @pytest.mark.parametrize("label", ["rpol reward_width=2.5", "cbo"])
 def test_one_trial_again(label: str) -> None:
     again = rerun(whole(), 4, label=label)
