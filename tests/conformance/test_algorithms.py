@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Anytime, Bpe, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained, estimators, kernels, penalties, testing
+from jaxbandit import Bpe, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained, estimators, kernels, testing
 from jaxbandit.core.checks import InvalidArgument
 from tests.support import conformance, panel
-from tests.support.algorithms import ALGORITHMS, BASELINES, ON_RANGED_MODELS, TRUNCATED, UNIFORM
+from tests.support.algorithms import ALGORITHMS, BASELINES, ON_RANGED_MODELS
 from tests.support.conformance import CONSTRAINTS, assert_same, scaled
 
 OUTPUTS = 1 + CONSTRAINTS
@@ -68,12 +68,6 @@ def test_a_round_keeps_the_types_of_its_state_and_is_pure(name: str, precision: 
     testing.check_algorithm(ALGORITHMS[name], rounds=0, precision=precision)
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_the_class_alone_is_valid(name: str) -> None:
-    testing.check_algorithm(CLASSES[name], rounds=0, precision="float32")
-    testing.check_algorithm(Anytime(algorithm=CLASSES[name]()), rounds=0, precision="float32")
-
-
 @functools.cache
 def two_rounds() -> dict[str, jaxbandit.Trajectory]:
     """The runs of all classes without any setting."""
@@ -86,25 +80,6 @@ def two_rounds() -> dict[str, jaxbandit.Trajectory]:
 def test_the_class_alone_plays(name: str) -> None:
     run = two_rounds()[name]
     assert run.indices.shape == (1, 2) and np.all(jaxbandit.metrics.healthy(run.status))
-
-
-def test_strategies_alone_are_valid() -> None:
-    for build in (
-        estimators.Bounds,
-        estimators.Thompson,
-        estimators.Randomised,
-        lambda: TRUNCATED,
-        lambda: UNIFORM,
-        penalties.Exponential,
-        penalties.Polynomial,
-        estimators.Gaussian,
-        estimators.DiscreteGaussian,
-        estimators.DiscreteUniform,
-    ):
-        item = build()
-        item.validate(outputs=OUTPUTS)
-        leaves, structure = jax.tree.flatten(item)
-        assert jax.tree.unflatten(structure, leaves) == item
 
 
 LOOKALIKES = {
