@@ -332,7 +332,7 @@ def test_delays_of_a_forecast_are_read(to_forecast: list[str], capsys: Any, monk
 
 def test_check_and_why_print_words_or_plain_values(tmp_path: Path, capsys: Any) -> None:
     directory = tmp_path / "run"
-    with Session.create(directory, {"a": (0.0, 1.0)}, key=0, objective="maximise y", constraints=["c <= 2"]) as session:
+    with Session.create(directory, [Axis.between("a", 0, 1, 41)], key=0, objective="maximise y", constraints=["c <= 2"]) as session:
         for number in range(8):
             ticket = session.ask()
             a = float(ticket.point["a"])

@@ -39,6 +39,7 @@ def coin() -> tuple[Any, ...]:
     return SgpUcb(seeds=[0], warm_up=0.0), Coin(domain=domain), model
 
 
+@pytest.mark.full
 def test_the_interval_covers_the_truth_in_95_percent() -> None:
     trials, repeats = 30, 200
     rows = [certify(*coin(), horizon=4, trials=trials, key=key, conditions=["as modelled"]).rows[0] for key in range(repeats)]

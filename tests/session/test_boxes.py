@@ -214,7 +214,7 @@ def test_the_recommended_point_is_the_best_of_the_box() -> None:
         assert session.plot().axes
 
 
-@pytest.mark.full(but=("7",))
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [7, 8])
 def test_the_point_believed_best_is_that_of_a_dense_search(seed: int) -> None:
     lengths, bounds, unit = (

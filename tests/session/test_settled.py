@@ -129,16 +129,18 @@ def test_a_point_that_was_measured_on_its_limit_counts_as_allowed() -> None:
     assert session.settled(0.01).probability > 0.95
 
 
-def test_categories_and_values_in_parts_are_settled_too() -> None:
+@pytest.mark.full(but=("stated",))
+@pytest.mark.parametrize("fitted", [False, True], ids=["stated", "fitted"])
+def test_categories_and_values_in_parts_are_settled_too(fitted: bool) -> None:
     axes = [Axis.of_categories("kind", ("a", "b", "c")), Axis("x", GRID)]
     kernel = OnAxes(kernel=Categorical(), axes=(0,)) * OnAxes(kernel=Matern52(length_scale=0.4), axes=(1,))
-    for model in (None, Model(kernel=kernel, noise_variance=0.01)):
-        session = Session.create(None, axes, key=0, model=model, constraints=["cost <= 0.8"])
-        for kind, x in (("a", 0.0), ("b", GRID[5]), ("c", GRID[8]), ("a", 1.0), ("b", GRID[2])):
-            ticket = session.observe({"kind": kind, "x": float(x)}, {"reward": float(x)})
-        assert 0 <= session.settled(0.2).probability < 0.9, "nothing is known of the cost"
-        session.tell(ticket, {"cost": 0.1})
-        assert session.settled(0.2).gain >= 0
+    model = None if fitted else Model(kernel=kernel, noise_variance=0.01)
+    session = Session.create(None, axes, key=0, model=model, constraints=["cost <= 0.8"])
+    for kind, x in (("a", 0.0), ("b", GRID[5]), ("c", GRID[8]), ("a", 1.0), ("b", GRID[2])):
+        ticket = session.observe({"kind": kind, "x": float(x)}, {"reward": float(x)})
+    assert 0 <= session.settled(0.2).probability < 0.9, "nothing is known of the cost"
+    session.tell(ticket, {"cost": 0.1})
+    assert session.settled(0.2).gain >= 0
 
 
 def test_points_near_a_known_hill_leave_room_for_points_that_nobody_knows() -> None:

@@ -57,13 +57,13 @@ def test_a_mean_is_that_of_a_dense_posterior(similar: Path) -> None:
         )
     assert set(means) == {"gain", "cost"}
     for name, mean in means.items():
-        predicted = np.asarray(mean.mean(at))
+        predicted = np.asarray(jax.jit(lambda x, mean=mean: mean.mean(x))(at))
         seen = (columns[name] - columns[name].mean()) / columns[name].std()
         # The posterior mean leaves out its constant.
         apart = predicted - seen
         assert np.std(apart) < 0.05, name
         with jax.enable_x64(True):
-            matrix = np.asarray(mean.kernel(mean.points, mean.points))
+            matrix = np.asarray(jax.jit(lambda x, mean=mean: mean.kernel(x, x))(mean.points))
         count = np.count_nonzero(mean.weights)
         smooth = np.linalg.solve(
             matrix[:count, :count] + LEAST_NOISE * np.eye(count),
@@ -105,7 +105,12 @@ def test_it_has_all_that_a_session_has(similar: Path) -> None:
     described = session.model.of(session.specification.space.domain, 3, 10, "model").describe().splitlines()
     assert [line.endswith("prior mean a multiple of 1 known") for line in described] == [True, True, False, False]
     session.close()
-    found = jb.forecast(session, 2, [jb.Cei()], trials=8)
+
+
+@pytest.mark.full
+def test_it_can_be_forecast(similar: Path) -> None:
+    with told(7, similar=similar, key=2) as session:
+        found = jb.forecast(session, 2, [jb.Cei(), jb.ConstrainedThompson()], trials=8)
     assert np.isfinite(found.dataset["gap"].values).any()
 
 
