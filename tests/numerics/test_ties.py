@@ -10,7 +10,7 @@ import pytest
 import jaxbandit
 from jaxbandit import Bpe, Unconstrained, domains, kernels, replace, safety
 from jaxbandit.algorithms import Arena, Observation
-from jaxbandit.numerics.ties import nearly_best, pick
+from jaxbandit.numerics.ties import draw_uniformly, nearly_best, pick
 from jaxbandit.rules.estimators import Bounds
 from tests.support import posteriors
 
@@ -96,3 +96,11 @@ def test_expanders_of_equal_width_but_for_rounding() -> None:
         return safety.Expansion(lipschitz=1.0).widest(model, belief, known, safe, safe)
 
     assert int(widest(jax.random.key(0))) == 0
+
+
+def test_each_allowed_point_is_drawn_as_often() -> None:
+    allowed = np.array([False, True, True, False, True])
+    drawn = jax.jit(jax.vmap(draw_uniformly, in_axes=(0, None)))(jax.random.split(jax.random.key(0), 3000), allowed)
+    counts = np.bincount(drawn, minlength=5)
+    assert np.all(np.abs(counts - 1000 * allowed) < 5 * np.sqrt(3000 * 2 / 9)) and counts[~allowed].sum() == 0
+    assert draw_uniformly(jax.random.key(0), np.zeros(5, bool)) == 5, "no point is allowed"

@@ -152,12 +152,13 @@ def test_evidence_of_a_drift_is_that_of_a_linear_term(location: float | None) ->
         assert size == pytest.approx(np.exp(weights - logsumexp(weights)) @ sizes, rel=1e-6)
 
 
-def test_a_transform_has_the_density_of_what_it_makes_of_values() -> None:
-    column, covariances = column_of(VALUES, 0.7, (unchanged, logarithmic(1.0)))
-    logs = [log_density(VALUES, covariances, 0.7), log_density(np.log(VALUES), covariances, 0.7) - np.sum(np.log(VALUES))]
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_transform_has_the_density_of_what_it_makes_of_values(sign: float) -> None:
+    column, covariances = column_of(sign * VALUES, 0.7, (unchanged, logarithmic(sign)))
+    logs = [log_density(sign * VALUES, covariances, 0.7), log_density(np.log(VALUES), covariances, 0.7) - np.sum(np.log(VALUES))]
     assert column.healthy() == pytest.approx(logsumexp(logs) - np.log(2), abs=1e-8)
-    table = column.changed(-VALUES)
-    values = VALUES.copy()
+    table = column.changed(-sign * VALUES)
+    values = sign * VALUES
     values[1:3] *= -1
     assert table[1, 2] == pytest.approx(log_density(values, covariances, 0.7) - np.log(2), abs=1e-8), "no logarithm of a negative value"
     assert np.all(np.isneginf(table[np.tril_indices(6, -1)]))

@@ -12,6 +12,7 @@ import pytest
 import jaxbandit as jb
 from jaxbandit import InitialDesign, InvalidArgument, SafeOpt, SgpUcb, StageOpt, Status, kernels
 from jaxbandit.session import Axis, Session, SessionError, read_toml
+from jaxbandit.session.guarantee import fitted_once
 from jaxbandit.session.specification import Specification
 from jaxbandit.study import Model
 
@@ -175,6 +176,13 @@ def test_an_output_with_two_limits_stays_between_them() -> None:
             measured.append(x - y + 0.15)
             session.tell(ticket, {"f": x, "h": measured[-1]})
     assert min(measured) >= -0.2 and max(measured) <= 0.3 and len(set(measured)) > 3
+
+
+def test_the_prior_deviation_between_two_limits_is_the_distance_to_the_further() -> None:
+    session = Session.create(None, AXES, SafeOpt(seeds=[SEED]), key=0, objective="maximise f", constraints=["h >= -0.2", "h <= 0.3"])
+    with pytest.warns(UserWarning, match=r"h has mean 0\.05, between its bounds"):
+        _, standard = fitted_once(session.specification, [(SEED, {"f": 0.3, "h": 0.15})])
+    assert standard.scale[1] == pytest.approx(0.35)
 
 
 def test_rows_of_a_history_that_held_are_seeds_and_the_first_points_are_near_them() -> None:
