@@ -296,7 +296,7 @@ DELAYED = {"NoDelay": NoDelay(), "Constant rounds=1": Constant(rounds=1)}
 
 @pytest.fixture
 def to_forecast(tmp_path: Path) -> list[str]:
-    """The words of a forecast of a small session, up to its delays."""
+    """Return a command that forecasts a small session, without delays."""
     x = np.linspace(0, 1, 6)
     Session.create(tmp_path / "plant", [Axis("x", x)], key=0, history={"x": x[:5], "reward": x[:5] * (1 - x[:5])}).close()
     return ["session", "forecast", str(tmp_path / "plant"), "2", "--trials", "8", "--delay"]

@@ -256,7 +256,10 @@ def test_a_stated_model_that_does_not_fit_is_flagged(length: float, noise: float
 @pytest.mark.full(but=("3",))
 @pytest.mark.parametrize(("sessions", "most"), [(3, 1), (20, 4)])
 def test_nothing_is_flagged_in_most_sessions_without_mistakes(sessions: int, most: int) -> None:
-    """Five of 20 alarms have probability 0.25% at a rate of 5%, and two of 3 have 0.7%."""
+    """At a rate of 5%, five of 20 alarms have probability 0.25%.
+
+    Two of 3 have 0.7%.
+    """
     alarms = 0
     for seed in range(sessions):
         rng = np.random.default_rng(seed)
