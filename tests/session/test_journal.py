@@ -348,6 +348,7 @@ def test_a_journal_of_an_earlier_learner_says_once_from_where_on_it_changed(tmp_
     assert f"from ticket {points + 1} on by the learner" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.full
 def test_a_session_of_this_version_has_had_one_learner(tmp_path: Path) -> None:
     with played(tmp_path) as session:
         session.fit()
