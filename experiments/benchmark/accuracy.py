@@ -88,7 +88,7 @@ def _played(model: Surrogate, indices: np.ndarray, values: np.ndarray) -> tuple[
         return belief.mean[0], belief.sd[0]
 
     with arithmetic([model.precision]):
-        program = jax.jit(jax.vmap(partial(after, model.without_kernels()), (None, 0)))
+        program = jax.jit(jax.vmap(partial(after, jaxbandit.replace(model, kernels=())), (None, 0)))
         table = jnp.broadcast_to(jnp.asarray(values, model.dtype), (TRIALS, len(values)))
         jax.block_until_ready(program(jnp.asarray(indices, jnp.int32), table))
         start = time.perf_counter()

@@ -51,7 +51,7 @@ class Elimination(Declared):
 
     def __call__(self, arena: Arena, stages: Array, q: Array) -> tuple[Array, Array, Array]:
         """Return ``beta`` and the terms added to the bound and the deviation."""
-        if arena.surrogate.model.noise_differs:
+        if jnp.ndim(arena.surrogate.model.noise_variance) == 2:
             raise InvalidArgument(
                 "Bpe.width: the bounds of Elimination are for one noise variance at all points, got a table over them; give a number"
             )

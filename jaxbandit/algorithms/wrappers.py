@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, S, Seen, Shown, Traits, posterior_of
 from jaxbandit.core.checks import InvalidArgument
@@ -273,7 +274,7 @@ class Refitted(Wrapper[S]):
         model = surrogate.arrivals if isinstance(surrogate, DelayedSurrogate) else surrogate
         if not isinstance(model, RangedSurrogate | BoxSurrogate):
             raise InvalidArgument("surrogate: Refitted fits the length-scale of a model of jaxbandit.ranged, or of a box; make it by that")
-        if model.noise_differs:
+        if np.ndim(model.noise_variance) == 2:
             raise InvalidArgument("surrogate.noise_variance: Refitted fits one number for each output, got a table over the points")
         if isinstance(model, BoxSurrogate) and not all(isinstance(form, Pool) for form in model.forms):
             words = f"whose features were made of one kernel; build the model without {setting('form', 'features')}, which is exact"
@@ -281,7 +282,9 @@ class Refitted(Wrapper[S]):
         how = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("algorithm", "at_start")}
         refitted: AbstractSurrogate
         if isinstance(model, RangedSurrogate):
-            refitted = RefittedSurrogate(ranged=replace(model, forms=model.forms_in_force), fits=fits, **how)
+            refitted = RefittedSurrogate(
+                ranged=replace(model, forms=tuple(batch.form for batch in model.grouped.batches)), fits=fits, **how
+            )
         else:
             refitted = RefittedBox(box=model.separate(), fits=fits, **how)
         return replace(arena, surrogate=replace(surrogate, arrivals=refitted) if isinstance(surrogate, DelayedSurrogate) else refitted)

@@ -11,7 +11,7 @@ from jaxbandit.algorithms.base import Algorithm, Arena, Observation
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Array, Key, checked
 from jaxbandit.core.fields import Rounds
-from jaxbandit.core.pytree import canonicalise, pytree
+from jaxbandit.core.pytree import canonicalise, pytree, replace
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Box, Contextual
 from jaxbandit.engine import learner
@@ -68,7 +68,7 @@ class Learner:
             raise InvalidArgument(lacks)
         check_capacity(model, horizon, 0)
         require(model.precision)
-        ready = canonicalise(with_room_for(model, horizon, least_refresh([model], horizon)).without_kernels())
+        ready = canonicalise(replace(with_room_for(model, horizon, least_refresh([model], horizon)), kernels=()))
         return cls(algorithm=canonicalise(algorithm), arena=Arena(surrogate=ready.factorised(), horizon=jnp.asarray(np.int32(horizon))))
 
     def init(self) -> LearnerState:

@@ -95,7 +95,7 @@ class Cell:
     ) -> Cell:
         """Return the cell of runs, with models for ``room`` observations."""
         distinct = {id(model): model for _, model, _ in variants}
-        models = {number: canonicalise(with_room_for(model, room, refresh).without_kernels()) for number, model in distinct.items()}
+        models = {number: canonicalise(replace(with_room_for(model, room, refresh), kernels=())) for number, model in distinct.items()}
         learners = [algorithm if late is None else algorithm.with_delays(late.model, late.policy) for algorithm, _, late in variants]
         turned = {id(part): canonicalise(part) for part in (*learners, *(late for _, _, late in variants))}
         gathered = [
@@ -213,7 +213,7 @@ def _arrive_apart(algorithm: Algorithm, surrogate: Surrogate, delays: Delays) ->
 
 def _usual_block(algorithm: Algorithm, surrogate: Surrogate, delays: Delays | None) -> int:
     """Return the number of trials whose factors suit a CPU core's cache."""
-    block = surrogate.trials_per_block
+    block = int(min(form.trials_per_block for form in surrogate.forms))
     if delays is None or delays.one_root or not delays.policy.has_factors_of_arrivals or not _arrive_apart(algorithm, surrogate, delays):
         return block
     return max(min(block, 2), block * len(surrogate.forms) // surrogate.outputs)
@@ -311,10 +311,11 @@ def check_run(
 
 def check_capacity(model: Surrogate, horizon: int, initial: int) -> None:
     """Raise ``InvalidArgument`` if a row cache is too small."""
-    if model.capacity is not None and horizon + initial > model.capacity:
+    capacity = min((form.capacity for form in model.forms if isinstance(form, RowCache)), default=model.domain.size)
+    if capacity < model.domain.size and horizon + initial > capacity:
         raise checks.InvalidArgument(
             f"horizon: {horizon} rounds and {initial} initial points, but the surrogate's row cache holds"
-            f" {model.capacity}; build it with {setting('horizon', horizon + initial)}"
+            f" {capacity}; build it with {setting('horizon', horizon + initial)}"
         )
 
 

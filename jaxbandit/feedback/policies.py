@@ -64,7 +64,8 @@ def _observed(learner: DelayedSurrogate, belief: Posterior, feedback: Feedback, 
         factor, variance, gain = belief.factors[g : g + 1], belief.variance[g : g + 1], belief.gain[g : g + 1]
         part = replace(belief, factors=factor, shift=belief.shift[own], variance=variance, gain=gain)
         arriving = replace(feedback, values=feedback.values[:, own])
-        parts.append(fold_arrivals(model.only(g).observe, part, arriving, taken[:, own], learner.axis))
+        alone = model.regrouped([g], (0,) * len(own), prior_mean=model.prior_mean[own], kernels=())
+        parts.append(fold_arrivals(alone.observe, part, arriving, taken[:, own], learner.axis))
     return replace(
         belief,
         factors=tuple(part.factors[0] for part in parts),
@@ -112,7 +113,7 @@ class OneRootBelief(Belief):
         # The variance has k C functions on the grid more than that of all chosen points.
         model, state, deviations = self.model, self.state, []
         for j, g in enumerate(model.groups):
-            form, factor = model.of_group(self.posterior, g)
+            form, factor = model.grouped.of_group(self.posterior.factors, g)
             effects = jnp.where(state.pending[j][:, None], state.effects[g], 0)
             noise = jnp.broadcast_to(model.noise_at(g, state.points), state.points.shape)
             turned = matmul(state.covariances[j], effects) + noise[:, None] * effects
@@ -139,7 +140,7 @@ class HallucinateBelief(Belief):
     @property
     def arrived(self) -> Prediction:
         # On a finite domain this costs O(M r^2).
-        variance = self.arrivals.spread(self.factors) if self.points is None else self._moments(self.points)[1]
+        variance = self.arrivals.grouped.spread(self.factors) if self.points is None else self._moments(self.points)[1]
         return replace(self.prediction, sd=deviation(variance)[np.asarray(self.arrivals.groups)])
 
     # XLA rounds by the order of traces, so that the means of arrived values are traced last.
@@ -180,7 +181,7 @@ class Hallucinate(Policy):
         if learner.one_root:
             return _one_root(learner)
         model, belief = learner.arrivals, learner.chosen.init()
-        factors = tuple(form.init() for form in model.forms_in_force)
+        factors = tuple(batch.init() for batch in model.grouped.batches)
         weights = tuple(jnp.zeros((model.forms[g].rank,), belief.shift.dtype) for g in model.groups)
         return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=jnp.int32(0))
 
@@ -214,10 +215,9 @@ class Hallucinate(Policy):
     def place(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, point: Array) -> tuple[Array, HallucinatePosterior]:
         arrivals = cast(BoxSurrogate, learner.arrivals)
         index, belief = cast(BoxSurrogate, learner.chosen).place(posterior.belief, point)
-        pairs = zip(arrivals.forms_in_force, posterior.factors, strict=True)
         moments = arrivals.moments(posterior.factors, jnp.stack(posterior.weights), point[None])
         shift = insert_column(belief.shift, index, moments[0][:, 0])
-        factors = tuple(form.place(factor, point)[0] for form, factor in pairs)
+        factors = tuple(batch.place(factor, point)[0] for batch, factor in arrivals.grouped.pairs(posterior.factors))
         return index, replace(posterior, belief=replace(belief, shift=shift), factors=factors)
 
 
@@ -225,7 +225,7 @@ def _moved(learner: DelayedSurrogate, belief: Posterior, index: Array, arrived: 
     """Return the posterior after a choice, with the mean of arrived values."""
     factors, weights = arrived
     belief = learner.chosen.refreshed(learner.chosen.absorb(belief, index)[0])
-    belief = replace(belief, shift=learner.arrivals.expand(factors, weights))
+    belief = replace(belief, shift=learner.arrivals.grouped.expand(factors, weights))
     return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=chosen)
 
 
@@ -250,7 +250,7 @@ def _with_value(learner: DelayedSurrogate, posterior: OneRootPosterior, index: A
     """Return the posterior given a point's values, while no value is pending."""
     model, before = learner.chosen, posterior.belief
     belief, moves = model.absorb(before, index)
-    belief, steps = model.refreshed(model.moved(belief, moves, index, values)), model.by_group(moves)
+    belief, steps = model.refreshed(model.moved(belief, moves, index, values)), model.grouped.by_group(moves)
     away = values - jnp.asarray(model.prior_mean, values.dtype) - before.shift[:, index]
     groups = zip(posterior.weights, model.groups, away, strict=True)
     return replace(posterior, belief=belief, weights=tuple(w + steps[g].weights * (steps[g].precision * own) for w, g, own in groups))
@@ -260,7 +260,7 @@ def _with_feedback(learner: DelayedSurrogate, posterior: OneRootPosterior, feedb
     """Return the posterior after a round that takes ``taken [C, k]``."""
     model, before, points, own = learner.chosen, posterior.belief, feedback.indices, feedback.ages == 0
     belief, moves = model.absorb(before, feedback.index)
-    steps, effects, columns, noises = model.by_group(moves), [], [], []
+    steps, effects, columns, noises = model.grouped.by_group(moves), [], [], []
     for g, step in enumerate(steps):
         noise = jnp.broadcast_to(model.noise_at(g, points), points.shape)
         columns.append(step.column[points])
@@ -297,7 +297,7 @@ def _with_feedback(learner: DelayedSurrogate, posterior: OneRootPosterior, feedb
         now = now - step.weights * (jnp.sum(phi * now) * step.precision) + matmul(seen[j], effects[g])
         weights.append(now)
         shifted.append(now + matmul(believed[j], effects[g]))
-    belief = replace(model.refreshed(belief), shift=model.expand(belief.factors, shifted))
+    belief = replace(model.refreshed(belief), shift=model.grouped.expand(belief.factors, shifted))
     return OneRootPosterior(
         belief=belief,
         chosen=posterior.chosen + 1,
@@ -366,7 +366,7 @@ class Censor(Policy):
         target = jnp.where(feedback.own_present, feedback.own_values, minimum)
         belief, moves = model.absorb(posterior.belief, feedback.index)
         belief, effects = model.moved(belief, moves, feedback.index, target), posterior.effects
-        steps = model.by_group(moves)
+        steps = model.grouped.by_group(moves)
         if still_open:
             # Update P_t phi_s / lambda of the open targets. Entries without a point are never used.
             points = jnp.minimum(posterior.recent[self.window - still_open :], learner.size - 1)
@@ -380,7 +380,7 @@ class Censor(Policy):
             excess = jnp.where(present, feedback.values[slots] - minimum[None], 0)
             moved = [jnp.matmul(excess[:, j], effects[g], precision="highest") for j, g in enumerate(model.groups)]
             weights = belief.weights if belief.weights is None else belief.weights + jnp.stack(moved)
-            belief = replace(belief, shift=belief.shift + model.expand(belief.factors, moved), weights=weights)
+            belief = replace(belief, shift=belief.shift + model.grouped.expand(belief.factors, moved), weights=weights)
         recent = jnp.append(posterior.recent[1:], feedback.index) if self.window else posterior.recent
         # Append the newest effect, u_t / s_t, and drop the oldest.
         if still_open:

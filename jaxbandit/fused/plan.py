@@ -375,7 +375,7 @@ def plan_of(
     if problem is not None:
         jax.eval_shape(lambda key: _check_noise(problem.sample(key)), jax.random.key(0))
     plan = FusedKernel({"cpu": "tpu", "cuda": "gpu"}.get(platform, platform), platform == "cpu", counts)
-    _trace_one_round.eval_shape(plan, *canonicalise((algorithm, surrogate.without_kernels())))
+    _trace_one_round.eval_shape(plan, *canonicalise((algorithm, replace(surrogate, kernels=()))))
     return plan
 
 
@@ -403,7 +403,7 @@ def _counts(surrogate: Surrogate) -> tuple[int, ...]:
         raise Unsupported("its outputs do not share one root of features")
     if is_traced(surrogate):
         raise Unsupported("its model is traced")
-    if surrogate.noise_differs:
+    if np.ndim(surrogate.noise_variance) == 2:
         raise Unsupported("points have different noise variances")
     if surrogate.refresh:
         raise Unsupported("its variance is computed anew after some rounds")

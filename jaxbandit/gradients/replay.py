@@ -15,7 +15,7 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, finite, is_traced, short
 from jaxbandit.core.declare import Array, Indices, Table, checked
 from jaxbandit.core.fields import Words, finite_numbers, integers, numbers
-from jaxbandit.core.pytree import canonicalise, pytree
+from jaxbandit.core.pytree import canonicalise, pytree, replace
 from jaxbandit.domains import Box
 from jaxbandit.surrogates import BoxSurrogate, Posterior, Prediction, Surrogate
 
@@ -77,7 +77,7 @@ def replay(
             raise InvalidArgument(f"indices: must be whole numbers in [0, {model.domain.size - 1}], got {short(given.tolist())}")
     if not is_traced(values):
         finite("values", values)
-    model = canonicalise(model.without_kernels()).factorised()
+    model = canonicalise(replace(model, kernels=())).factorised()
     values = jnp.asarray(values, model.dtype)
     if isinstance(model, BoxSurrogate):
         model, prior, points = model.holding(jnp.asarray(indices))
@@ -90,7 +90,7 @@ def replay(
         mean, sd = before.mean[:, index], before.sd[:, index]
         after, steps = model.absorb(posterior, index)
         # The precision is 1 / (lambda + sd^2), without the rounding of sd.
-        precision = model.by_output([step.precision for step in steps])
+        precision = model.grouped.by_output([step.precision for step in steps])
         density = 0.5 * (jnp.log(precision) - math.log(2 * math.pi) - jnp.square(value - mean) * precision)
         return model.refreshed(model.moved(after, steps, index, value)), (mean, sd, density)
 

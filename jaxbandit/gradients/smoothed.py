@@ -268,7 +268,11 @@ class SmoothedLoss(Described):
         with arithmetic([] if traced else [model.precision]):
             measure = cast(Loss, self.measure.parts if isinstance(self.measure, SubjectTo) else self.measure)
             problem, initial, late = canonicalise((self.problem, self.initial, delays))
-            how: Any = {"horizon": self.horizon, "block": self.block or model.trials_per_block, "informed": self.informed}
+            how: Any = {
+                "horizon": self.horizon,
+                "block": self.block or min(form.trials_per_block for form in model.forms),
+                "informed": self.informed,
+            }
             cell = Cell(problem=problem, variants=gather_variants([late]), initial=initial, **how)
             places = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), points)
             parts, chosen, healthy = measure_each(cell, (places, trials), key, build=self.build, measure=measure)

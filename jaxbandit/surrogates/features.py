@@ -90,12 +90,14 @@ class Form(Described, abc.ABC, Generic[S]):
     """Abstract form of the posterior of a group of outputs.
 
     It has ``rank`` basis functions, ``r``, and computes from the state ``S`` of a trial, with ``trials_per_block`` side by side on a CPU
-    core. It is ``refreshable`` if a new computation of the variance costs less than float64 does.
+    core. It is ``refreshable`` if a new computation of the variance costs less than float64 does, and has ``outputs_together`` if the
+    outputs of a group, and alike groups, are computed side by side.
     """
 
     described: ClassVar[str] = "a form of jaxbandit.surrogates"
     name: ClassVar[str]
     refreshable: ClassVar[bool] = True
+    outputs_together: ClassVar[bool] = False
 
     # Subclasses define the properties below as fields or as properties.
     if TYPE_CHECKING:

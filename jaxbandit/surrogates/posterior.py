@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, cast
 
 import jax
@@ -22,6 +22,7 @@ from jaxbandit.domains.finite import in_words
 from jaxbandit.kernels import Kernel, PosteriorMean
 from jaxbandit.kernels.base import all_parts
 from jaxbandit.surrogates.features import Form
+from jaxbandit.surrogates.groups import Grouped, of
 from jaxbandit.surrogates.precision import Need, in_step, least_variances, needed, require
 
 __all__ = ["AbstractSurrogate", "Belief", "Posterior", "Prediction", "Step", "Surrogate"]
@@ -184,15 +185,16 @@ class Belief(Prediction, OnDomain):
         if self.points is not None:
             drawn: Array = self.box.draw_at(self.posterior, key, scale, self.points)
             return drawn
-        return self.mean + jnp.asarray(scale)[:, None] * self.model.deviations(self.posterior, jax.random.split(key, self.outputs))
+        keys, factors = jax.random.split(key, self.outputs), self.posterior.factors
+        drawn = self.model.grouped.each_output(lambda form, state, own: form.draw(state, own), factors, keys)
+        return self.mean + jnp.asarray(scale)[:, None] * drawn
 
     @checked
     def covariance(self, output: WholeNumber, indices: Annotated[jax.Array, fields.index, fields.vector("one number per point")]) -> Array:
         """Return an output's covariance ``[n, M]`` of ``indices [n]`` with every point."""
         checks.integer("output", output, least=0, most=self.outputs - 1)
-        form, state = self.model.of_group(self.posterior, self.model.groups[output])
-        covariances: Array = form.covariance(state, jnp.asarray(indices))
-        return covariances
+        form, state = self.model.grouped.of_group(self.posterior.factors, self.model.groups[output])
+        return form.covariance(state, jnp.asarray(indices))
 
 
 @pytree
@@ -311,12 +313,14 @@ class Surrogate(AbstractSurrogate):
       forms: one factorisation per group of outputs.
       noise_variance: ``[G]`` regulariser ``lambda`` in ``(K + lambda I)``, a variance, per group; ``[G, M]`` if it differs between points.
       prior_mean: ``[k]`` constant prior mean per output.
-      kernels: the user's kernel of each output, for records; the forms result from it. Empty after :meth:`without_kernels`.
+      kernels: the user's kernel of each output, for records; the forms result from it. Programs run without kernels, ``()``.
       groups: for each output the number of its group.
       precision: floating type of beliefs, ``"float32"`` or ``"float64"``, see ``jaxbandit.surrogates.precision``.
       refresh: number of rounds after which the variance is computed anew from the factors, 0 for never.
     """
 
+    # Tables by group have at least this number of axes.
+    by_group: ClassVar[Mapping[str, int]] = {"noise_variance": 1}
     domain: Domain
     forms: Annotated[tuple[Annotated[Any, of_class(Form)], ...], AtLeast(1)]
     noise_variance: Table
@@ -337,30 +341,19 @@ class Surrogate(AbstractSurrogate):
         return self
 
     @property
-    def forms_in_force(self) -> tuple[Any, ...]:
-        """Forms of the posteriors, with the hyper-parameters of the model."""
-        return self.forms
-
-    @property
-    def capacity(self) -> int | None:
-        """Largest number of observations of a trial, ``None`` without a limit."""
-        rows = [form.capacity for form in self.forms if form.name == "rows" and form.capacity < self.domain.size]
-        return min(rows) if rows else None
-
-    @property
-    def trials_per_block(self) -> int:
-        """Number of trials that run side by side on a CPU core."""
-        return int(min(form.trials_per_block for form in self.forms))
+    def grouped(self) -> Grouped:
+        """Groups of outputs, with forms that have the hyper-parameters of the model."""
+        return Grouped.of(self.forms, self.groups)
 
     @one_program
     def init(self) -> Posterior:
         require(self.precision)
-        dtype, forms = self.dtype, self.forms_in_force
+        dtype, batches = self.dtype, self.grouped.batches
         return Posterior(
-            factors=tuple(form.init() for form in forms),
+            factors=tuple(batch.init() for batch in batches),
             shift=jnp.zeros((self.outputs, self.domain.size), dtype),
-            variance=jnp.stack([jnp.asarray(form.prior_variance, dtype) for form in forms]),
-            gain=jnp.zeros((len(forms),), dtype),
+            variance=jnp.stack([jnp.asarray(batch.form.prior_variance, dtype) for batch in batches]),
+            gain=jnp.zeros((len(batches),), dtype),
             rounds=jnp.int32(0) if self.refresh else None,
         )
 
@@ -396,49 +389,42 @@ class Surrogate(AbstractSurrogate):
         if not self.refresh or posterior.rounds is None:
             return posterior
         rounds = posterior.rounds + 1
-        variance = jax.lax.cond(in_step(rounds) % self.refresh == 0, lambda: self.spread(posterior.factors), lambda: posterior.variance)
+        variance = jax.lax.cond(
+            in_step(rounds) % self.refresh == 0, lambda: self.grouped.spread(posterior.factors), lambda: posterior.variance
+        )
         return replace(posterior, variance=variance, rounds=rounds)
-
-    def spread(self, factors: Sequence[Any]) -> Array:
-        """Compute the posterior variances ``[G, M]`` from the factors alone."""
-        return jnp.stack([form.spread(factor) for form, factor in zip(self.forms_in_force, factors, strict=True)])
 
     def moved(self, posterior: Posterior, steps: list[Step], index: Array, values: Array) -> Posterior:
         """Update the mean by ``values [k]`` and the steps of :meth:`absorb`."""
         values = jnp.asarray(values)
         seen = column_of(posterior.shift, jnp.asarray(index)) if jnp.ndim(index) == 0 else posterior.shift[jnp.arange(self.outputs), index]
-        innovation = (values - jnp.asarray(self.prior_mean, values.dtype) - seen) * self.by_output([step.precision for step in steps])
-        columns = self.by_output([step.column for step in steps])
+        by_output = self.grouped.by_output
+        innovation = (values - jnp.asarray(self.prior_mean, values.dtype) - seen) * by_output([step.precision for step in steps])
+        columns = by_output([step.column for step in steps])
         weights = posterior.weights
         if weights is not None:
-            weights = weights + self.by_output([step.weights for step in steps]) * innovation[:, None]
+            weights = weights + by_output([step.weights for step in steps]) * innovation[:, None]
         return replace(posterior, shift=posterior.shift + columns * innovation[:, None], weights=weights)
 
     @checked
     def absorb(self, posterior: Posterior, index: OutputPoints, present: Present | None = None) -> tuple[Posterior, list[Step]]:
         """Update all but the mean, and return the steps for :meth:`moved`."""
         index, present = jnp.asarray(index), None if present is None else jnp.asarray(present)
-        factors, variances, gains, steps = [], [], [], []
-        for g, form in enumerate(self.forms_in_force):
-            first = self.groups.index(g)
-            own = index if jnp.ndim(index) == 0 else index[first]
-            noise = self.noise_at(g, own)
-            seen = None if present is None else present[first]
-            factor, weights, column, s = form.observe(posterior.factors[g], own, noise, seen)
+        factors, variances, gains, steps, grouped = [], [], [], [], self.grouped
+        for batch, factor in grouped.pairs(posterior.factors):
+            own = index if jnp.ndim(index) == 0 else index[batch.first]
+            noise = batch.noises(self.noise_variance, own)
+            seen = None if present is None else present[batch.first]
+            factor, weights, column, s = batch.observe(factor, own, noise, seen)
             # The precision is multiplied in, so that no division runs over the grid.
             step = Step(weights=weights, column=column, precision=1 / s)
             more = 0.5 * jnp.log(s * (1 / noise))
             factors.append(factor)
             steps.append(step)
-            variances.append(posterior.variance[g] - column * column * step.precision)
-            gains.append(posterior.gain[g] + (more if seen is None else jnp.where(seen, more, 0)))
-        # A single row is not stacked, because XLA keeps the copy.
-        variance = variances[0][None] if len(variances) == 1 else jnp.stack(variances)
-        return replace(posterior, factors=tuple(factors), variance=variance, gain=jnp.stack(gains)), steps
-
-    def by_group(self, steps: list[Step]) -> list[Step]:
-        """Return the step of each group from the steps of :meth:`absorb`."""
-        return steps
+            variances.append(of(posterior.variance, batch.groups) - column * column * step.precision[:, None])
+            gains.append(of(posterior.gain, batch.groups) + (more if seen is None else jnp.where(seen, more, 0)))
+        variance, gain = grouped.joined(variances), grouped.joined(gains)
+        return replace(posterior, factors=tuple(factors), variance=variance, gain=gain), steps
 
     def arrive(self, before: Arrived, points: Array, values: Array, present: Array) -> Arrived:
         """Update factors and weights alone by the outputs' values that arrived.
@@ -446,19 +432,19 @@ class Surrogate(AbstractSurrogate):
         The update is ``weights += u (y - mean - phi.weights) / s`` for the values ``y`` in ``values [k]`` at ``points [k]``. Outputs with
         false ``present [k]`` have no value.
         """
-        factors, weights = list(before[0]), list(before[1])
-        for g, form in enumerate(self.forms_in_force):
-            first = self.groups.index(g)
-            factors[g], phi, u, s = form.absorb(factors[g], points[first], self.noise_at(g, points[first]), present[first])
-            for j in [j for j, group in enumerate(self.groups) if group == g]:
-                target = jnp.where(present[j], values[j] - self.prior_mean[j], 0)
-                weights[j] = weights[j] + u * ((target - jnp.sum(phi * weights[j])) * (1 / s))
+        factors, weights = [], list(before[1])
+        target = jnp.where(present, values - jnp.asarray(self.prior_mean, values.dtype), 0)
+        for batch, factor in self.grouped.pairs(before[0]):
+            noise = batch.noises(self.noise_variance, points[batch.first])
+            factor, phi, u, s = batch.absorb(factor, points[batch.first], noise, present[batch.first])
+            factors.append(factor)
+            own = jnp.stack([weights[j] for j in np.ravel(batch.outputs)]).reshape(*np.shape(batch.outputs), -1)
+            away = of(target, batch.outputs) - jnp.sum(phi[:, None] * own, axis=2)
+            own += u[:, None] * (away * (1 / s)[:, None])[:, :, None]
+            for b, outputs in enumerate(batch.outputs):
+                for c, j in enumerate(outputs):
+                    weights[j] = own[b, c]
         return tuple(factors), tuple(weights)
-
-    def expand(self, factors: Sequence[Any], weights: Sequence[Array]) -> Array:
-        """Return the functions ``[k, M]`` that have the outputs' ``weights [r]``."""
-        forms = self.forms_in_force
-        return jnp.stack([forms[g].expand(factors[g], weights[j]) for j, g in enumerate(self.groups)])
 
     @checked
     def noise_at(self, group: WholeNumber, points: Annotated[Array, fields.index]) -> Array:
@@ -467,27 +453,15 @@ class Surrogate(AbstractSurrogate):
         noise = self.noise_variance[group]
         return noise[points] if jnp.ndim(noise) else noise
 
-    @property
-    def noise_differs(self) -> bool:
-        """Return whether points have noise variances of their own."""
-        return jnp.ndim(self.noise_variance) == 2
-
     def separate(self) -> Self:
         """Return the model with a factor per output, for outputs observed apart."""
-        groups = np.asarray(self.groups)
-        apart: dict[str, Any] = {"forms": tuple(self.forms[g] for g in groups), "groups": tuple(range(self.outputs))}
-        for name, value in self._by_group().items():
-            apart[name] = (value if checks.is_traced(value) else np.asarray(value))[groups]
-        return replace(self, **apart)
+        return self.regrouped(self.groups, range(self.outputs))
 
-    def only(self, group: int) -> Self:
-        """Return the model of the outputs of one group."""
-        own: dict[str, Any] = {name: value[group : group + 1] for name, value in self._by_group().items()}
-        members = np.flatnonzero(np.asarray(self.groups) == group)
-        return replace(self, forms=(self.forms[group],), groups=(0,) * len(members), prior_mean=self.prior_mean[members], kernels=(), **own)
-
-    def _by_group(self) -> dict[str, Table]:
-        return {"noise_variance": self.noise_variance}
+    def regrouped(self, numbers: Sequence[int], groups: Sequence[int], **fields: Any) -> Self:
+        """Return the model of ``groups [k]`` that are those of ``numbers`` here, with other ``fields``."""
+        tables = {name: value for name, axes in self.by_group.items() if jnp.ndim(value := getattr(self, name)) >= axes}
+        own = {name: (value if checks.is_traced(value) else np.asarray(value))[np.asarray(numbers)] for name, value in tables.items()}
+        return replace(self, forms=tuple(self.forms[g] for g in numbers), groups=tuple(groups), **own, **fields)
 
     @checked
     def needs(self, horizon: Annotated[int, whole(1)]) -> Need:
@@ -508,35 +482,12 @@ class Surrogate(AbstractSurrogate):
         """Kernel of each output with the model's hyper-parameters, for records."""
         return self.kernels
 
-    def without_kernels(self) -> Surrogate:
-        """Return the model without kernels, so that programs depend on shapes alone."""
-        return replace(self, kernels=())
-
     @checked
     @one_program
     def belief(self, posterior: Posterior) -> Belief:
         mean = jnp.asarray(self.prior_mean, posterior.shift.dtype)[:, None] + posterior.shift
-        sd = self._of_outputs(deviation(posterior.variance))
+        sd = self.grouped.of_outputs(deviation(posterior.variance))
         return Belief(mean=mean, sd=sd, gain=posterior.gain[jnp.asarray(self.groups)], model=self, posterior=posterior)
-
-    def deviations(self, posterior: Posterior, keys: Key) -> Array:
-        """Sample ``[k, M]`` from the posteriors less their means."""
-        forms = self.forms_in_force
-        return jnp.stack([forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)])
-
-    def of_group(self, posterior: Posterior, group: int) -> tuple[Form[Any], Any]:
-        """Return the form and the factor of a group of outputs."""
-        return self.forms_in_force[group], posterior.factors[group]
-
-    def by_output(self, parts: Sequence[Array]) -> Array:
-        """Return ``[k, ...]`` from an array per form, broadcast if shared."""
-        if len(parts) == 1:
-            return jnp.broadcast_to(parts[0][None], (self.outputs, *parts[0].shape))
-        return jnp.stack([parts[g] for g in self.groups])
-
-    def _of_outputs(self, table: Array) -> Array:
-        """Return ``[k, M]`` from ``table [G, M]``."""
-        return self.by_output(list(table))
 
     def describe(self) -> str:
         """Return each group's form, rank and residual, and the precision, in lines."""
@@ -556,7 +507,7 @@ class Surrogate(AbstractSurrogate):
             means = sum(isinstance(part, PosteriorMean) for kernel in kernels[:1] for part in (kernel, *all_parts(kernel)))
             said += f", prior mean a multiple of {means} known" if means else ""
             lines.append(f"{names}: form {form.name!r}, {said}")
-        if self.noise_differs:
+        if jnp.ndim(self.noise_variance) == 2:
             lines.append(f"noise variance {np.min(self.noise_variance):.3g} to {np.max(self.noise_variance):.3g}, by point")
         exact = f", variance refreshed every {self.refresh} rounds" if self.refresh else ""
         return "\n".join([*lines, f"precision {self.precision}{exact}"])
@@ -566,7 +517,7 @@ class Surrogate(AbstractSurrogate):
         if checks.is_traced(self):
             return html_fields(type(self).__name__, fields_in_brief(self))
         axes = f"{', '.join(self.domain.names)}: any point of the box" if isinstance(self.domain, Box) else in_words(self.domain)
-        noise = [] if self.noise_differs else [np.asarray(self.noise_variance)[group] for group in self.groups]
+        noise = [] if jnp.ndim(self.noise_variance) == 2 else [np.asarray(self.noise_variance)[group] for group in self.groups]
         facts = {"kernel": [repr(kernel) for kernel in self.kernels], "noise variance": [f"{variance:.4g}" for variance in noise]}
         facts |= {"prior mean": [f"{mean:.4g}" for mean in np.asarray(self.prior_mean)]}
         rows = [(name, _by_output(texts)) for name, texts in facts.items() if texts]

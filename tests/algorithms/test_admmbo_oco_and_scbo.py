@@ -298,7 +298,7 @@ def test_the_trust_region_doubles_and_halves_as_in_the_paper() -> None:
     # The 25 points are nearly independent.
     domain = grid([0.0, 0.0], [1.0, 1.0], 5)
     model = jb.surrogate(domain, SquaredExponential(length_scale=0.05), noise_variance=1e-4)
-    arena = Arena(surrogate=canonicalise(model.without_kernels()), horizon=jnp.int32(40))
+    arena = Arena(surrogate=canonicalise(jb.replace(model, kernels=())), horizon=jnp.int32(40))
     # Less violation is better, whatever the reward.
     violating = [(0, 0.9, 3.0), (1, 0.0, 2.0), (2, 0.0, 1.0)]
     feasible = [(3, -1.0, -1.0), (4, 0.0, -1.0), (5, 0.5, -1.0), (6, 0.6, -1.0)]
@@ -314,7 +314,7 @@ def test_the_trust_region_doubles_and_halves_as_in_the_paper() -> None:
 
 def test_choices_lie_in_the_trust_region() -> None:
     model = box_runs.model().with_room(8)
-    arena = Arena(surrogate=canonicalise(model.without_kernels()), horizon=jnp.int32(8))
+    arena = Arena(surrogate=canonicalise(jb.replace(model, kernels=())), horizon=jnp.int32(8))
     algorithm = jb.Scbo(length=0.1)
 
     @jax.jit
@@ -347,7 +347,7 @@ def test_draws_on_a_box_have_the_mean_and_covariance_of_the_dense_posterior() ->
 
     @jax.jit
     def drawn_by(keys: Any) -> Any:
-        model, posterior, indices = canonicalise(surrogate.without_kernels()).holding(jnp.asarray(surrogate.domain.from_unit(seen)))
+        model, posterior, indices = canonicalise(jb.replace(surrogate, kernels=())).holding(jnp.asarray(surrogate.domain.from_unit(seen)))
         for n in range(5):
             posterior = model.condition(posterior, indices[n], jnp.asarray(values[n], model.dtype))
         there = model.belief(posterior).at(jnp.asarray(at, model.dtype))

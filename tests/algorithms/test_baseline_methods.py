@@ -67,7 +67,7 @@ def test_nan_feedback_is_flagged_and_chooses_nothing() -> None:
         return {name: own.select(arena, states[name], jnp.int32(9), jax.random.key(0))[0].index for name, own in algorithms.items()}
 
     # Otherwise round 1 would choose it.
-    surrogate, seeds = conformance.surrogate().without_kernels(), {"seeds": np.array([0])}
+    surrogate, seeds = jaxbandit.replace(conformance.surrogate(), kernels=()), {"seeds": np.array([0])}
     algorithms = {name: BASELINES[name]() for name in ("cei", "constrained-thompson", "safeopt", "stageopt", "sgp-ucb")}
     algorithms |= {name: jaxbandit.replace(algorithms[name], **seeds) for name in ("safeopt", "stageopt", "sgp-ucb")}
     for value, is_nan in ((np.nan, True), (0.0, False)):

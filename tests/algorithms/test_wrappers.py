@@ -95,7 +95,7 @@ def replay(algorithm: Any, run: Any, depth: int, shown: set[str], *, keep_data: 
     """Run the wrapped algorithm by itself over each innermost stretch."""
     found: dict[str, Any] = {"multipliers": [], "flags": 0, "evaluations": 0}
     with jax.enable_x64(True):
-        algorithm, model = jb.canonicalise((algorithm, surrogate().without_kernels()))
+        algorithm, model = jb.canonicalise((algorithm, jb.replace(surrogate(), kernels=())))
         state: Any = None
         for t in range(1, len(run.indices) + 2):
             length, local = place(t, depth)
@@ -378,7 +378,7 @@ def test_it_can_be_wrapped_itself() -> None:
 def test_a_fit_to_the_design_changes_the_model_and_counts_nothing(inner: jb.Algorithm, late: bool) -> None:
     """Hyper-parameters and belief are new, also within a wrapper."""
     algorithm = jb.canonicalise(jb.Anytime(algorithm=jb.Refitted(algorithm=inner, at_start=True, points=8, steps=2)))
-    surrogate: Any = jax.jit(lambda model: model.factorised())(jb.canonicalise(ranged().without_kernels()))
+    surrogate: Any = jax.jit(lambda model: model.factorised())(jb.canonicalise(jb.replace(ranged(), kernels=())))
     surrogate = feedback.Wait().bind(surrogate, separate_outputs=False, capacity=3, axis=None) if late else surrogate
     arena = Arena(surrogate=surrogate, horizon=jnp.int32(5))
     state, learn = jax.jit(algorithm.init)(arena), jax.jit(algorithm.learn)

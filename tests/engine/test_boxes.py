@@ -213,7 +213,7 @@ def test_other_axes_are_ascended_again_once_whole_numbers_are_chosen() -> None:
     """The best point is (2, 0.2), and rounded ascents reach (2, 0.24)."""
     box = domains.box({"a": domains.integers(1, 4), "x": (0.0, 1.0)}, candidates=4, starts=2)
     model = jb.surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE).with_room(1)
-    arena, rule = Arena(surrogate=canonicalise(model.without_kernels()), horizon=jnp.int32(9)), Ridge()
+    arena, rule = Arena(surrogate=canonicalise(jb.replace(model, kernels=())), horizon=jnp.int32(9)), Ridge()
     point = jax.jit(lambda: rule.select(arena, rule.init(arena), jnp.int32(1), jax.random.key(0))[0].point)()
     assert point is not None and box.from_unit(np.asarray(point)) == pytest.approx([2.0, 0.2], abs=1e-3)
 
@@ -233,7 +233,7 @@ def test_ascents_start_away_from_the_trials_own_points_too() -> None:
     """More of its points than starts lie on the lower hill."""
     box = domains.box({"a": (0.0, 1.0), "b": (0.0, 1.0)}, candidates=4, starts=4)
     model = jb.surrogate(box, kernels.SquaredExponential(length_scale=LENGTH), noise_variance=NOISE).with_room(9)
-    arena, rule = Arena(surrogate=canonicalise(model.without_kernels()), horizon=jnp.int32(9)), Peaks()
+    arena, rule = Arena(surrogate=canonicalise(jb.replace(model, kernels=())), horizon=jnp.int32(9)), Peaks()
 
     @jax.jit
     def chosen(own: jax.Array) -> jax.Array:

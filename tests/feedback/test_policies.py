@@ -281,7 +281,7 @@ def expected(name: str, at: Matrix, form: str) -> tuple[Matrix, Matrix]:
 @pytest.mark.parametrize(("name", "form"), CASES, ids=map(" ".join, CASES))
 def test_beliefs_on_a_box_are_those_of_dense_solves_at_its_pool_and_elsewhere(name: str, form: str) -> None:
     with jax.enable_x64(True):
-        pool, here, there, draws = jax.tree.map(np.asarray, played(name, model(form).without_kernels(), POINTS, VALUES, DUE))
+        pool, here, there, draws = jax.tree.map(np.asarray, played(name, jb.replace(model(form), kernels=()), POINTS, VALUES, DUE))
     assert np.allclose(pool[8:][: len(POINTS)], POINTS)
     for at, belief in ((pool, here), (ELSEWHERE, there)):
         for found, want in zip((belief.mean, belief.sd), expected(name, at, form), strict=True):
@@ -329,7 +329,7 @@ def test_many_values_at_once_are_believed_as_one_after_the_other(name: str, form
     """Some values are missing, and one more arrives later."""
     count = len(POINTS) - 1
     with jax.enable_x64(True):
-        given = model(form).without_kernels(), POINTS, MISSING, np.int32(count)
+        given = jb.replace(model(form), kernels=()), POINTS, MISSING, np.int32(count)
         at_once, in_turn = (jax.tree.map(np.asarray, taught(name, how, *given)) for how in (True, False))
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-10), at_once, in_turn)
     if form == "exact":
@@ -352,7 +352,7 @@ def test_every_learner_gives_an_algorithm_the_same_class_of_belief() -> None:
     """Only models of boxes have beliefs at other points."""
     domain = domains.product([np.linspace(0.0, 1.0, 6), np.linspace(0.0, 1.0, 5)])
     ranged = jb.ranged(domain, SquaredExponential(length_scale=0.3), low=0.2, high=0.6, noise_variance=0.05).separate()
-    box = model("exact").with_room(16).without_kernels()
+    box = jb.replace(model("exact").with_room(16), kernels=())
     for own_model in (ranged, box):
         late = [policy.bind(own_model, separate_outputs=False, capacity=3, axis=None) for policy in POLICIES.values()]
         for learner, algorithm in [

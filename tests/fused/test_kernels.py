@@ -83,7 +83,9 @@ def played_and_judged(algorithm: Algorithm, platform: str, form: str) -> Any:
     algorithm = canonicalise(algorithm)
     means = np.asarray(problem().means, np.float32)
     noise = np.sqrt(0.05) * np.random.default_rng(3).standard_normal((TRIALS, ROUNDS, len(means)))
-    own, xlas = (Arena(surrogate=canonicalise(model(each).without_kernels()), horizon=jnp.int32(ROUNDS)) for each in (form, "product"))
+    own, xlas = (
+        Arena(surrogate=canonicalise(jaxbandit.replace(model(each), kernels=())), horizon=jnp.int32(ROUNDS)) for each in (form, "product")
+    )
 
     def shown(state: Any) -> Any:
         return algorithm.diagnose(state).get("multipliers")

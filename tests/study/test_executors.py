@@ -376,7 +376,7 @@ def test_batches_that_workers_write_are_gathered(trials: int, begun: int, resume
     study, whole = with_mixed()
     monkeypatch.setattr(files, "CHUNK_BYTES", trials * 22 * 4)
     (cell,), file = make_plan(study, streamed=True).cells, tmp_path / "results.zarr"
-    memory = cell.shared_bytes + study.runs[0].model.trials_per_block * cell.trial_bytes
+    memory = cell.shared_bytes + min(form.trials_per_block for form in study.runs[0].model.forms) * cell.trial_bytes
     run: Callable[..., xr.Dataset] = functools.partial(run_study, study, tmp_path, results=file, memory=memory)
     with ThreadPoolExecutor(1) as pool:
         executor = {0: None, 1: pool}

@@ -46,7 +46,7 @@ def test_a_model_remembers_its_kernels_as_they_were_given() -> None:
     one, other = kernels.SquaredExponential(length_scale=0.7), 1.5 * kernels.Matern52(length_scale=np.float64(0.35))
     shared, apart = model(one), model([one, other])
     assert shared.kernels == (one, one) and apart.kernels[1] is other and type(apart.kernels[0].length_scale) is float
-    assert shared.separate().kernels == shared.kernels and shared.without_kernels().kernels == ()
+    assert shared.separate().kernels == shared.kernels
 
 
 def test_kernels_make_no_programs_of_their_own() -> None:

@@ -113,7 +113,7 @@ def one_block() -> xr.Dataset:
 def small_memory(study: Study) -> int:
     """Return memory of a worker for batches of two blocks."""
     (cell,) = make_plan(study, by_workers=True).cells
-    return cell.shared_bytes + 2 * study.runs[0].model.trials_per_block * cell.trial_bytes
+    return cell.shared_bytes + 2 * min(form.trials_per_block for form in study.runs[0].model.forms) * cell.trial_bytes
 
 
 # No two runs share these.

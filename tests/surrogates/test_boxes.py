@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbandit import Cei, ConstrainedThompson, InitialDesign, InvalidArgument, domains, kernels, simulate, surrogate
+from jaxbandit import Cei, ConstrainedThompson, InitialDesign, InvalidArgument, domains, kernels, replace, simulate, surrogate
 from jaxbandit.surrogates import BoxSurrogate, Posterior
 from jaxbandit.surrogates.boxes.pool import SIZES, PoolState, padded_product
 from tests.oracles.gaussian_process import matern52, mean_and_sd, posterior, squared_exponential
@@ -75,7 +75,7 @@ def test_programs_grow_by_an_output_by_its_numbers_alone() -> None:
     lines = []
     for outputs in (3, 13):
         given = [kernels.Matern52(length_scale=0.3 + 0.01 * n) for n in range(outputs)]
-        model = surrogate(BOX, given, noise_variance=0.1, outputs=outputs).with_room(SEEN).without_kernels()
+        model = replace(surrogate(BOX, given, noise_variance=0.1, outputs=outputs).with_room(SEEN), kernels=())
         lines.append(taught.lower(model, *(np.zeros((SEEN, n), model.dtype) for n in (DIMENSION, outputs))).as_text().count("\n"))
     assert lines[1] - lines[0] < 10 * 5
 
@@ -135,7 +135,7 @@ def test_a_posterior_under_another_kernel_is_that_of_a_model_with_it() -> None:
 
     @jax.jit
     def anew(model: BoxSurrogate, state: PoolState, noise: jax.Array, values: jax.Array, points: jax.Array) -> tuple[jax.Array, ...]:
-        [form] = model.forms_in_force
+        [form] = model.grouped.batches
         state, weights, gain = form.each(lambda form, *own: form.conditioned(*own), state, noise[None], values[None])
         return state.rows, weights[0], gain[0], form.each(lambda form, own: form.weights_at(own, points), state)[0]
 
@@ -247,7 +247,7 @@ def test_beliefs_after_many_observations_are_those_of_the_weights_and_of_a_dense
             horizon=FEATURE_SEEN,
         ).with_room(FEATURE_SEEN)
         given = (x.astype(model.dtype) for x in (POINTS, VALUES, FEATURE_ELSEWHERE))
-        pool, here, there, draws, some = jax.tree.map(np.asarray, feature_taught(model.without_kernels(), *given))
+        pool, here, there, draws, some = jax.tree.map(np.asarray, feature_taught(replace(model, kernels=()), *given))
     ranks = [len(form.pivots) for form in model.forms]
     assert ranks[0] > ranks[1] and model.forms[1].rank == ranks[0], "of two groups, the second is padded"
     np.testing.assert_allclose(pool[len(FEATURE_BOX.points) :], POINTS, atol=1e-7)

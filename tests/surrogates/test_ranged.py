@@ -40,7 +40,7 @@ def plane_model(tolerance: float | None = None, x64: bool = False) -> RangedSurr
 
 def gram(model: RangedSurrogate) -> jax.Array:
     """The prior covariance [M, M] that the features stand for."""
-    form = canonicalise(model.without_kernels()).factorised().forms[0]
+    form = canonicalise(jb.replace(model, kernels=())).factorised().forms[0]
     phi = jax.vmap(form.row, (None, 0))(None, jnp.arange(model.domain.size))
     return jnp.matmul(phi, phi.T, precision="highest")
 
@@ -100,7 +100,7 @@ def test_each_axis_can_have_its_own_length_scale_and_each_group_of_outputs_too()
 
     @jax.jit
     def made() -> list[tuple[jax.Array, jax.Array]]:
-        forms = canonicalise(stretched.without_kernels()).factorised().forms
+        forms = canonicalise(jb.replace(stretched, kernels=())).factorised().forms
         return [(jax.vmap(form.row, (None, 0))(None, jnp.arange(PLANE.size)), form.prior_variance) for form in forms]
 
     missed = 1.02 * float(model.forms[0].residual) + 2e-6
@@ -120,7 +120,7 @@ def test_each_axis_can_have_its_own_length_scale_and_each_group_of_outputs_too()
 def test_a_posterior_is_that_of_a_dense_solve_whether_features_are_computed_once_or_every_time() -> None:
     rng = np.random.default_rng(1)
     indices, values = rng.integers(0, PLANE.size, 12), rng.standard_normal((12, 2))
-    model = canonicalise(jb.replace(plane_model(1e-5), length_scale=0.7).without_kernels())
+    model = canonicalise(jb.replace(plane_model(1e-5), length_scale=0.7, kernels=()))
 
     def learn(used: RangedSurrogate) -> Any:
         posterior = used.init()
@@ -199,7 +199,7 @@ def test_beliefs_are_right_over_the_whole_range(number: int) -> None:
     scales = low * (high / low) ** np.asarray([0.0, *rng.random(2), 1.0])
 
     def features(scale: jax.Array) -> tuple[jax.Array, jax.Array]:
-        form = jb.replace(model.without_kernels(), length_scale=scale).factorised().forms[0]
+        form = jb.replace(model, kernels=(), length_scale=scale).factorised().forms[0]
         return form.prior_variance, jax.vmap(form.row, (None, 0))(None, jnp.arange(domain.size))
 
     prior, phi = jax.jit(jax.vmap(features))(scales)

@@ -50,7 +50,7 @@ def model_of(separate: bool, per_axis: bool) -> RefittedSurrogate:
     ranged = ranged.separate() if separate else ranged
     options = {"every": None, "first": 8, "points": 64, "steps": 60, "fit_noise": True}
     return RefittedSurrogate(
-        ranged=canonicalise(ranged.without_kernels()), prior=jb.Refitted(algorithm=jb.Rpol()).prior, span=SPAN, **options
+        ranged=canonicalise(jb.replace(ranged, kernels=())), prior=jb.Refitted(algorithm=jb.Rpol()).prior, span=SPAN, **options
     )
 
 
@@ -232,7 +232,7 @@ def test_a_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_solve
         given = jb.surrogate(BOX, [own for own, _ in given_kernels], noise_variance=noises, precision="float64")
         options: dict[str, Any] = {"every": None, "first": 8, "points": points, "steps": 60, "fit_noise": True}
         model = RefittedBox(
-            box=given.with_room(BOX_ROUNDS + 3).separate().without_kernels(),
+            box=jb.replace(given.with_room(BOX_ROUNDS + 3).separate(), kernels=()),
             prior=jb.Refitted(algorithm=jb.Cei()).prior,
             span=BOX_SPAN,
             **options,

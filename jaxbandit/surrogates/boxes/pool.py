@@ -69,6 +69,7 @@ class BoxForm(Form[P]):
     """Abstract form of posteriors on a box, with ``room`` for ``N`` points."""
 
     refreshable: ClassVar[bool] = False
+    outputs_together: ClassVar[bool] = True
     trials_per_block: ClassVar[int] = 1
     kernel: Kernel
     candidates: Table  # [C, d] unit cube
@@ -110,6 +111,10 @@ class BoxForm(Form[P]):
     def absorb(self, state: P, index: Array, noise: Array, present: Array | None = None) -> tuple[P, Array, Array, Array]:
         new, phi, u, s, _ = self.rank_one_step(state, index, noise, present)
         return self.apply_step(state, new, present), phi, u, s
+
+    def observe(self, state: P, index: Array, noise: Array, present: Array | None = None) -> tuple[P, Array, Array, Array]:
+        new, _, u, s, column = self.rank_one_step(state, index, noise, present)
+        return self.apply_step(state, new, present), u, column, s
 
     @abc.abstractmethod
     def draw_at(self, state: P, key: Key, points: Array, weights: Array, scale: Scalar) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias, cast
 
 import jax
@@ -15,19 +15,15 @@ from jaxbandit.core.declare import Array, Key, checked
 from jaxbandit.core.fields import each_axis, numbers, table_of_points
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
-from jaxbandit.surrogates.alike import Alike, alike, in_order, members, of, side_by_side
 from jaxbandit.surrogates.boxes.pool import Pool, PoolState, added, insert_column, with_next
-from jaxbandit.surrogates.features import Form, prior_variance
+from jaxbandit.surrogates.features import prior_variance
+from jaxbandit.surrogates.groups import Batch, Grouped, in_order, of
 from jaxbandit.surrogates.posterior import (
     AbstractSurrogate,
     AnyPosterior,
-    Arrived,
     Belief,
-    OutputPoints,
     Posterior,
     Prediction,
-    Present,
-    Step,
     Surrogate,
     deviation,
 )
@@ -59,7 +55,7 @@ class BoxSurrogate(Surrogate):
       alike: forms with fitted hyper-parameters; empty if ``forms`` have the hyper-parameters.
     """
 
-    alike: tuple[Alike[Any], ...] = dataclasses.field(default=(), repr=False)
+    alike: tuple[Batch, ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def size(self) -> int:
@@ -99,38 +95,21 @@ class BoxSurrogate(Surrogate):
         return all(isinstance(form, Pool) for form in self.forms)
 
     @property
-    def forms_in_force(self) -> tuple[Alike[Any], ...]:
-        """Forms of the posteriors, alike forms together."""
-        return self.alike or side_by_side(self.forms, self.groups)
+    def grouped(self) -> Grouped:
+        return Grouped(self.alike, self.groups) if self.alike else super().grouped
 
     @one_program
     def init(self) -> Posterior:
         require(self.precision)
-        factors = tuple(form.init() for form in self.forms_in_force)
+        factors = tuple(batch.init() for batch in self.grouped.batches)
         return Posterior(
             factors=factors,
             shift=jnp.zeros((self.outputs, self.size), self.dtype),
-            variance=self.spread(factors),
+            variance=self.grouped.spread(factors),
             gain=jnp.zeros((len(self.forms),), self.dtype),
             rounds=jnp.int32(0) if self.refresh else None,
             weights=jnp.zeros((self.outputs, self.forms[0].rank), self.dtype),
         )
-
-    @checked
-    def absorb(self, posterior: Posterior, index: OutputPoints, present: Present | None = None) -> tuple[Posterior, list[Step]]:
-        index, present = jnp.asarray(index), None if present is None else jnp.asarray(present)
-        factors, steps, more = [], [], []
-        for form, factor in self._pairs(posterior.factors):
-            own = index if jnp.ndim(index) == 0 else index[form.first]
-            seen, noise = None if present is None else present[form.first], self.noise_of(form)
-            factor, weights, column, s = form.observe(factor, own, noise, seen)
-            gained = 0.5 * jnp.log(s * (1 / noise))
-            factors.append(factor)
-            steps.append(Step(weights=weights, column=column, precision=1 / s))
-            more.append(gained if seen is None else jnp.where(seen, gained, 0))
-        columns, precisions = (self._joined(parts) for parts in ([step.column for step in steps], [step.precision for step in steps]))
-        variance = posterior.variance - columns * columns * precisions[:, None]
-        return replace(posterior, factors=tuple(factors), variance=variance, gain=posterior.gain + self._joined(more)), steps
 
     def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> Posterior:
         """Return the posterior of ``in_turn``, up to rounding."""
@@ -150,81 +129,30 @@ class BoxSurrogate(Surrogate):
             anew, weights, gain = form.conditioned(state, noise, target[:, order])
             return anew, (weights, gain, form.expand(anew, weights), form.spread(anew))
 
-        factors, found = [], []
-        for form, prior in self._pairs(first.factors):
+        factors, found, grouped = [], [], self.grouped
+        for batch, prior in grouped.pairs(first.factors):
             own = replace(prior, axes=prior.axes.at[:, at].set(places.T, mode="drop"), placed=placed)
-            factor, parts = form.each(of_group, own, self.noise_of(form), seen[form.first], of(target, form.outputs), in_turn=True)
+            given = batch.noises(self.noise_variance, at), seen[batch.first], of(target, batch.outputs)
+            factor, parts = batch.each(of_group, own, *given, in_turn=True)
             factors.append(factor)
             found.append(parts)
         weights, gains, shifts, variances = zip(*found, strict=True)
-        outputs = [members(self.groups, those) for those in self._batches]
+        outputs = [batch.outputs for batch in grouped.batches]
         return replace(
             first,
             factors=tuple(factors),
             shift=in_order([part.reshape(-1, self.size) for part in shifts], outputs),
-            variance=self._joined(variances),
-            gain=self._joined(gains),
+            variance=grouped.joined(variances),
+            gain=grouped.joined(gains),
             weights=in_order([part.reshape(-1, self.room) for part in weights], outputs),
         )
-
-    def by_group(self, steps: list[Step]) -> list[Step]:
-        table = jax.tree.map(lambda *parts: self._joined(parts), *steps)
-        return [jax.tree.map(lambda x, g=g: x[g], table) for g in range(len(self.forms))]
-
-    def arrive(self, before: Arrived, points: Array, values: Array, present: Array) -> Arrived:
-        factors, weights = before[0], jnp.stack(before[1])
-        taken = [form.absorb(factor, points[form.first], self.noise_of(form), present[form.first]) for form, factor in self._pairs(factors)]
-        phi, u, s = (self.by_output([parts[n] for parts in taken]) for n in (1, 2, 3))
-        target = jnp.where(present, values - jnp.asarray(self.prior_mean, values.dtype), 0)
-        weights += u * ((target - jnp.sum(phi * weights, axis=1)) * (1 / s))[:, None]
-        return tuple(factor for factor, *_ in taken), tuple(weights)
-
-    def expand(self, factors: Sequence[Any], weights: Sequence[Array]) -> Array:
-        return self.each_output(lambda form, state, own: form.expand(state, own), factors, jnp.stack(weights))
-
-    def noise_of(self, form: Alike[Any]) -> Array:
-        """Return the noise variances ``[B]`` of the groups of a form."""
-        return of(jnp.asarray(self.noise_variance), form.groups)
-
-    def spread(self, factors: Sequence[Any]) -> Array:
-        return self._joined([form.spread(factor) for form, factor in self._pairs(factors)])
-
-    def by_output(self, parts: Sequence[Array]) -> Array:
-        """Return ``[k, ...]`` from an array ``[B, ...]`` for each form."""
-        return self._of_outputs(self._joined(parts))
-
-    def _of_outputs(self, table: Array) -> Array:
-        if len(table) == 1:
-            return jnp.broadcast_to(table, (self.outputs, *table.shape[1:]))
-        return of(table, self.groups)
-
-    def _joined(self, parts: Sequence[Array]) -> Array:
-        """Return ``[G, ...]`` from an array ``[B, ...]`` for each form."""
-        return in_order(parts, self._batches)
-
-    @property
-    def _batches(self) -> list[tuple[int, ...]]:
-        """Numbers of the groups of each form."""
-        return [form.groups for form in self.alike] or alike(self.forms, self.groups)
-
-    def _pairs(self, factors: Sequence[Any]) -> zip[tuple[Alike[Any], Any]]:
-        return zip(self.forms_in_force, factors, strict=True)
-
-    def each_output(self, function: Callable[..., Array], factors: Sequence[Any], *own: Array) -> Array:
-        """Return ``function(form, state, *own) [k, ...]`` of outputs with arguments ``own``."""
-
-        def of_group(form: Any, state: Any, *own: Array) -> Array:
-            return jax.vmap(lambda own: function(form, state, *own))(own)
-
-        parts = [form.each(of_group, factor, *(of(x, form.outputs) for x in own)) for form, factor in self._pairs(factors)]
-        return in_order([part.reshape(-1, *part.shape[2:]) for part in parts], [members(self.groups, those) for those in self._batches])
 
     @checked
     def predict_at(self, posterior: Posterior, points: At) -> Prediction:
         """Predict ``[k, n]`` at ``points [n, d]`` of the unit cube."""
         shifts, variances = self.moments(posterior.factors, _weights_of(posterior), jnp.asarray(points))
         mean = jnp.asarray(self.prior_mean, shifts.dtype)[:, None] + shifts
-        return Prediction(mean=mean, sd=self._of_outputs(deviation(variances)), gain=posterior.gain[jnp.asarray(self.groups)])
+        return Prediction(mean=mean, sd=self.grouped.of_outputs(deviation(variances)), gain=posterior.gain[jnp.asarray(self.groups)])
 
     def moments(self, factors: Sequence[Any], weights: Array, points: Array, parts: Sequence[Array] | None = None) -> tuple[Array, Array]:
         """Return shifts ``[k, n]`` and variances ``[G, n]`` at ``points [n, d]``.
@@ -232,19 +160,19 @@ class BoxSurrogate(Surrogate):
         The shifts are the means of ``weights [k, r]`` less the prior means. ``parts`` are the features ``[B, n, r]`` of the points for each
         form, if they were computed before.
         """
+        shifts, variances, grouped = [], [], self.grouped
         if parts is None:
-            parts = [form.each(lambda form, own: form.weights_at(own, points), factor) for form, factor in self._pairs(factors)]
-        shifts, variances = [], []
+            parts = [batch.each(lambda form, own: form.weights_at(own, points), factor) for batch, factor in grouped.pairs(factors)]
 
         def of_group(form: Any, state: Any, v: Array, own: Array) -> tuple[Array, Array]:
             *sums, more = added(jnp.stack([*(each[None] * v for each in own), form.terms(state, v)]))
             return jnp.stack(sums), form.variances_at(points) + more
 
-        for (form, factor), v in zip(self._pairs(factors), parts, strict=True):
-            shift, variance = form.each(of_group, factor, v, of(weights, form.outputs))
+        for (batch, factor), v in zip(grouped.pairs(factors), parts, strict=True):
+            shift, variance = batch.each(of_group, factor, v, of(weights, batch.outputs))
             shifts.append(shift.reshape(-1, len(points)))
             variances.append(variance)
-        return in_order(shifts, [members(self.groups, those) for those in self._batches]), self._joined(variances)
+        return in_order(shifts, [batch.outputs for batch in grouped.batches]), grouped.joined(variances)
 
     @checked
     def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: At) -> Array:
@@ -256,20 +184,13 @@ class BoxSurrogate(Surrogate):
             return drawn
 
         size = jnp.broadcast_to(jnp.asarray(scale, weights.dtype), (self.outputs,))
-        return jnp.asarray(self.prior_mean, weights.dtype)[:, None] + self.each_output(one, posterior.factors, keys, weights, size)
-
-    def deviations(self, posterior: Posterior, keys: Key) -> Array:
-        return self.each_output(lambda form, state, key: form.draw(state, key), posterior.factors, keys)
-
-    def of_group(self, posterior: Posterior, group: int) -> tuple[Form[Any], Any]:
-        batch = next(n for n, those in enumerate(self._batches) if group in those)
-        return self.forms_in_force[batch].of_group(group, posterior.factors[batch])
+        return jnp.asarray(self.prior_mean, weights.dtype)[:, None] + self.grouped.each_output(one, posterior.factors, keys, weights, size)
 
     @checked
     def place(self, posterior: Posterior, point: Annotated[Array, numbers, each_axis]) -> tuple[Array, Posterior]:
         """Return the index ``[]`` of an added ``point [d]``, and the posterior."""
         point = jnp.asarray(point)
-        placed = [form.place(factor, point) for form, factor in self._pairs(posterior.factors)]
+        placed = [batch.place(factor, point) for batch, factor in self.grouped.pairs(posterior.factors)]
         index = placed[0][1]
         shifts, variances = self.moments(posterior.factors, _weights_of(posterior), point[None], [v[:, None] for _, _, v in placed])
         return index, replace(

@@ -14,13 +14,13 @@ from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, Scale
-from jaxbandit.surrogates.alike import of
 from jaxbandit.surrogates.boxes.pool import Pool, PoolState, added
 from jaxbandit.surrogates.boxes.posterior import BoxSurrogate
 from jaxbandit.surrogates.evidence.density import LEARNED, Collapsed
 from jaxbandit.surrogates.evidence.fitting import SEARCHES
 from jaxbandit.surrogates.evidence.ranges import length_scales, with_length_scale
 from jaxbandit.surrogates.evidence.refitted import HyperParameters, Refits, RefittedPosterior, hyper_parameters_of
+from jaxbandit.surrogates.groups import of
 
 __all__ = ["RefittedBox"]
 
@@ -83,7 +83,7 @@ class RefittedBox(Refits):
 
     def _with(self, given: HyperParameters, prior_mean: Array) -> BoxSurrogate:
         numbers = given.length_scale, given.variance
-        forms = [form.with_kernels(_kernel, *(of(x, form.groups) for x in numbers)) for form in self.box.forms_in_force]
+        forms = [batch.with_kernels(_kernel, *(of(x, batch.groups) for x in numbers)) for batch in self.box.grouped.batches]
         return replace(self.box, alike=tuple(forms), noise_variance=given.noise_variance, prior_mean=prior_mean)
 
     def observe(self, posterior: BoxPosterior, index: Array, values: Array, present: Array | None = None) -> BoxPosterior:
@@ -95,7 +95,7 @@ class RefittedBox(Refits):
 
     def _counts(self, posterior: BoxPosterior) -> Array:
         """Return the numbers of observations ``[k]``."""
-        return self.box.by_output([factor.count.reshape(-1) for factor in posterior.belief.factors])
+        return self.box.grouped.by_output([factor.count.reshape(-1) for factor in posterior.belief.factors])
 
     @one_program
     def fitted(self, posterior: BoxPosterior) -> BoxPosterior:
@@ -114,10 +114,9 @@ class RefittedBox(Refits):
 
         given = standardised, jnp.asarray(start.noise_variance)
         found = [
-            form.each(fit, factor, *(of(x, form.groups) for x in given), in_turn=True)
-            for form, factor in zip(start.forms_in_force, factors, strict=True)
+            batch.each(fit, factor, *(of(x, batch.groups) for x in given), in_turn=True) for batch, factor in start.grouped.pairs(factors)
         ]
-        best, at_bound = jax.tree.map(lambda *parts: self.box.by_output(parts), *found)
+        best, at_bound = jax.tree.map(lambda *parts: self.box.grouped.by_output(parts), *found)
         best = replace(best, variance=best.variance * unit, noise_variance=best.noise_variance * unit)
 
         def conditioned(form: Pool, state: PoolState, noise: Array, values: Array, seen: Array, unit: Array) -> tuple[Any, ...]:
@@ -129,10 +128,12 @@ class RefittedBox(Refits):
 
         own = best.noise_variance, centred, seen.astype(self.dtype), unit
         anew = [
-            form.each(conditioned, factor, *(of(x, form.groups) for x in own), in_turn=True)
-            for form, factor in zip(self._with(best, mean).forms_in_force, factors, strict=True)
+            batch.each(conditioned, factor, *(of(x, batch.groups) for x in own), in_turn=True)
+            for batch, factor in self._with(best, mean).grouped.pairs(factors)
         ]
-        weights, constant, gain, shift, variance = (self.box.by_output(parts) for parts in zip(*(rest for _, rest in anew), strict=True))
+        weights, constant, gain, shift, variance = (
+            self.box.grouped.by_output(parts) for parts in zip(*(rest for _, rest in anew), strict=True)
+        )
         factors = tuple(state for state, _ in anew)
         belief = replace(posterior.belief, factors=factors, shift=shift, variance=variance, gain=gain, weights=weights)
         flags = posterior.flags | jnp.where(jnp.any(at_bound), int(Status.FIT_AT_BOUND), 0)

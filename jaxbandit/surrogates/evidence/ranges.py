@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, ClassVar, NamedTuple
 
 import jax
@@ -33,6 +33,7 @@ from jaxbandit.kernels.base import covariance_matrices, parts
 from jaxbandit.surrogates import precision as rules
 from jaxbandit.surrogates.choose import OutputKernels, Variance, one_per_output, points_and_values, variance_or_function
 from jaxbandit.surrogates.features import ProductFeatures, contract, kept_products, outer, pivots, prior_variance
+from jaxbandit.surrogates.groups import Grouped
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import PRECISIONS, arithmetic
 
@@ -263,6 +264,7 @@ class RangedSurrogate(Surrogate):
       low, high: ends of the range of length-scales on each axis.
     """
 
+    by_group: ClassVar[Mapping[str, int]] = {"noise_variance": 1, "variance": 1, "length_scale": 2}
     forms: Annotated[tuple[NystroemFeatures, ...], AtLeast(1)]
     length_scale: Table
     variance: Table
@@ -283,19 +285,15 @@ class RangedSurrogate(Surrogate):
         """Kernel of each output at the length-scale and variance of the model."""
         scale, variance = np.asarray(self.length_scale, np.float64), np.asarray(self.variance, np.float64)
         kernels = []
-        # A model of without_kernels has no kernels.
+        # A model in a program has no kernels.
         for kernel, group in zip(self.kernels, self.groups, strict=False):
             own = with_length_scale(kernel.kernel if isinstance(kernel, Scale) else kernel, scale[group] if scale.ndim == 2 else scale)
             kernels.append(own if variance[group] == 1 else Scale(kernel=own, variance=float(variance[group])))
         return tuple(kernels)
 
     @property
-    def forms_in_force(self) -> tuple[NystroemFeatures, ...]:
-        return self.forms if all(form.axes for form in self.forms) else self.factorised().forms
-
-    def _by_group(self) -> dict[str, Table]:
-        scales = {"length_scale": self.length_scale} if jnp.ndim(self.length_scale) == 2 else {}
-        return super()._by_group() | {"variance": self.variance} | scales
+    def grouped(self) -> Grouped:
+        return Grouped.of(self.forms if all(form.axes for form in self.forms) else self.factorised().forms, self.groups)
 
     def largest_variances(self) -> list[float]:
         own = np.asarray(self.variance, np.float64)
