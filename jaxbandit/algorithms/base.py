@@ -58,8 +58,7 @@ class Arena:
     @property
     def domain(self) -> Domain:
         """Domain of the surrogate."""
-        domain: Domain = self.surrogate.domain
-        return domain
+        return self.surrogate.domain
 
     @property
     def size(self) -> int:

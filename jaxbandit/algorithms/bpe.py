@@ -142,8 +142,7 @@ class Bpe(Algorithm[BpeState]):
 
     def update(self, arena: Arena, state: BpeState, observation: Seen, t: Array) -> BpeState:
         state = replace(state, posterior=arena.learn(state.posterior, observation))
-        after: BpeState = jax.lax.cond(t == state.end, lambda: self._eliminate(arena, state), lambda: state)
-        return after
+        return jax.lax.cond(t == state.end, lambda: self._eliminate(arena, state), lambda: state)
 
     def _eliminate(self, arena: Arena, state: BpeState) -> BpeState:
         """Return the state of the next stage: fewer points, no data."""

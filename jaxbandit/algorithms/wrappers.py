@@ -106,8 +106,7 @@ class Anytime(Wrapper[AnytimeState]):
             return AnytimeState(inner=fresh, flags=shown["flags"], evaluations=shown.get("evaluations", state.evaluations))
 
         moved = replace(state, inner=inner)
-        after: AnytimeState = jax.lax.cond(t + 1 == next_start, restarted, lambda _, state: state, following, moved)
-        return after
+        return jax.lax.cond(t + 1 == next_start, restarted, lambda _, state: state, following, moved)
 
     def learn(self, arena: Arena, state: AnytimeState, observation: Seen) -> AnytimeState:
         return replace(state, inner=self.algorithm.learn(arena, state.inner, observation))

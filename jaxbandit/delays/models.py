@@ -418,8 +418,7 @@ class Lossy(Composed):
     def mean(self) -> Scalar:
         # NumPy compiles no programs on the host.
         module = jnp if checks.is_traced(self) else np
-        mean: Scalar = module.where(module.asarray(self.never) > 0, module.inf, module.asarray(self.delay.mean, float_dtype()))
-        return mean
+        return module.where(module.asarray(self.never) > 0, module.inf, module.asarray(self.delay.mean, float_dtype()))
 
     sub_exponential = None
 
@@ -477,10 +476,8 @@ class Mirrored(Composed):
 class Failing(Composed):
     """Delay model with one more output, for runs that may fail.
 
-    The last output says whether a run failed, and arrives with the last of the others.
-
-    Where it is > 0 the run has failed, and the others never arrive: the mean is infinite. :func:`problems.with_failures
-    <jaxbandit.problems.with_failures>` makes such outputs.
+    The last output says whether a run failed, and arrives with the last of the others. Where it is > 0 the run has failed, and the others
+    never arrive: the mean is infinite. :func:`problems.with_failures <jaxbandit.problems.with_failures>` makes such outputs.
 
     Attributes:
       delay: the model of the ``k - 1`` other outputs.

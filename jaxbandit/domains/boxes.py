@@ -206,14 +206,12 @@ class Box(Domain):
             one_by_one = np.concatenate([np.zeros((1, len(axes)), kind), np.eye(len(axes), dtype=kind)])[None]
             numbers = jnp.floor(places) + jnp.where(places % 1 < 0.5, -1, 1).astype(kind) * one_by_one
         shares = (jnp.clip(numbers, 0, levels - 1) + 0.5) / levels
-        beside: Array = jnp.repeat(points[:, None], shares.shape[1], axis=1).at[:, :, axes].set(shares)
-        return beside
+        return jnp.repeat(points[:, None], shares.shape[1], axis=1).at[:, :, axes].set(shares)
 
     def design(self, key: Key, count: int, dtype: np.dtype) -> Array:
         """Return points ``[count, d]`` of the unit cube, spread out at random."""
         spread_out = jnp.asarray(sobol_points(self.dimension, count), dtype)
-        shifted: Array = (spread_out + jax.random.uniform(key, (self.dimension,), dtype)[None]) % 1
-        return shifted
+        return (spread_out + jax.random.uniform(key, (self.dimension,), dtype)[None]) % 1
 
     @checked
     def sobol(self, count: Annotated[int, whole(1, MOST_POINTS)], key: Annotated[Key | int, key | whole(0)]) -> Domain:
@@ -282,9 +280,7 @@ class PartOfBox(Box):
     def snapped(self, points: Points) -> Any:
         """Return points with whole numbers rounded, inside the region.
 
-        The points are in the unit cube.
-
-        They are the nearest points inside along continuous axes, or candidates where these are outside.
+        The points are in the unit cube. They are the nearest points inside along continuous axes, or candidates where these are outside.
         """
         flat = self._along(points, [side.snapped for side in self.sides])
         flat, shape = flat.reshape(-1, self.dimension), flat.shape
@@ -309,8 +305,7 @@ class PartOfBox(Box):
 
     def corners(self, points: Array) -> Array:
         found = super().corners(points)
-        moved: Array = self.beside(found.reshape(-1, self.dimension)).reshape(found.shape)
-        return moved
+        return self.beside(found.reshape(-1, self.dimension)).reshape(found.shape)
 
     def design(self, key: Key, count: int, dtype: np.dtype) -> Array:
         """Return candidates ``[count, d]`` in the cube, far apart.
@@ -325,8 +320,7 @@ class PartOfBox(Box):
             nearest = jnp.min(jnp.where(jnp.arange(count)[None] < number, apart, jnp.inf), axis=1)
             return chosen.at[number].set(drawn[number, jnp.argmax(nearest)])
 
-        chosen: Array = jax.lax.fori_loop(0, count, add, jnp.zeros((count, self.dimension), dtype))
-        return chosen
+        return jax.lax.fori_loop(0, count, add, jnp.zeros((count, self.dimension), dtype))
 
 
 def region_of(such_that: Sequence[SuchThat], names: Sequence[str], sides: Sequence[Side]) -> Region:
@@ -373,10 +367,8 @@ def region_of(such_that: Sequence[SuchThat], names: Sequence[str], sides: Sequen
 def inside(box: PartOfBox, count: int, seed: Sequence[int]) -> np.ndarray:
     """Return ``count`` points of the unit cube inside a part.
 
-    Raises ``InvalidArgument`` if they cannot be found.
-
-    They are points of a Sobol sequence eight times as long where enough of it is inside, else ends of eight random walks for each at most.
-    Some points repeat where only few exist.
+    Raises ``InvalidArgument`` if they cannot be found. They are points of a Sobol sequence eight times as long where enough of it is
+    inside, else ends of eight random walks for each at most. Some points repeat where only few exist.
     """
     region, dimension = box.region, box.dimension
     rng, found = np.random.default_rng(list(seed)), np.zeros((0, dimension))

@@ -59,8 +59,7 @@ class Contextual(Domain):
         if self.sequence is None:
             return self.probabilities
         rounds, module = self.sequence, numpy_of(self.sequence)
-        shares: Table = module.mean(rounds[:, None] == np.arange(self.contexts, dtype=np.int32)[None], axis=0)
-        return shares
+        return module.mean(rounds[:, None] == np.arange(self.contexts, dtype=np.int32)[None], axis=0)
 
     @classmethod
     def of(cls, domain: Domain, axes: int, count: int) -> Contextual:
@@ -72,8 +71,7 @@ class Contextual(Domain):
     def mean(self, values: Table) -> Table:
         """Return the mean ``[]`` over contexts of ``values [Z]``."""
         module, shares = numpy_of(values), self.shares.astype(values.dtype)
-        total: Table = module.sum(module.where(shares > 0, shares * values, 0))
-        return total
+        return module.sum(module.where(shares > 0, shares * values, 0))
 
     def draw(self, key: Key, t: Array) -> Array:
         """Return the number ``[]`` of the context of round ``t`` (from 1)."""

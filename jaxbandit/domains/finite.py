@@ -311,8 +311,7 @@ def sobol_points(dimension: int, count: int, seed: Sequence[int] = (0,)) -> np.n
     if dimension > qmc.Sobol.MAXDIM:
         raise checks.InvalidArgument(f"low, high: must have at most {qmc.Sobol.MAXDIM:,} axes, got {dimension:,}")
     sequence = qmc.Sobol(dimension, seed=np.random.default_rng(list(seed)))
-    unit: np.ndarray = sequence.random_base2(int(max(count - 1, 0)).bit_length())[:count]
-    return unit
+    return sequence.random_base2(int(max(count - 1, 0)).bit_length())[:count]
 
 
 def _corners(low: Numbers, high: Numbers) -> tuple[np.ndarray, np.ndarray]:

@@ -288,11 +288,9 @@ class Region:
     def onto(self, points: Any, *, whole: bool = False, deeper: float | None = None) -> Any:
         """Return the nearest points ``[n, d]`` inside the linear constraints.
 
-        They differ along continuous axes, or with ``whole`` along all axes.
-
-        They are ``deeper`` inside, by default as far as their precision needs.
-        The dual problem is solved by turns, one constraint after another, each exactly. Where all axes are free the rest that several
-        constraints leave is cut off towards the middle.
+        They differ along continuous axes, or with ``whole`` along all axes. They are ``deeper`` inside, by default as far as their
+        precision needs. The dual problem is solved by turns, one constraint after another, each exactly. Where all axes are free the rest
+        that several constraints leave is cut off towards the middle.
         """
         module, kind = numpy_of(points), points.dtype
         if not self.rows:
@@ -346,9 +344,8 @@ class Region:
     def outwards(self, points: np.ndarray, power: float) -> np.ndarray:
         """Return points moved away from the middle along continuous axes.
 
-        Most come near an edge of the linear constraints.
-
-        The distance from the middle, as a share of that of the edge on the way, is raised to ``power``.
+        Most come near an edge of the linear constraints. The distance from the middle, as a share of that of the edge on the way, is raised
+        to ``power``.
         """
         equal, sides, middle = np.asarray(self.equal, bool), np.eye(len(self.middle)), np.asarray(self.middle)
         free = np.asarray(self.free)
@@ -363,9 +360,8 @@ class Region:
     def balanced(self, point: np.ndarray, near: float = 0.0) -> np.ndarray:
         """Return a point ``[d]`` on all equalities, up to rounding.
 
-        The point is in the unit cube, and also on the edges that it is ``near``.
-
-        Only as many coordinates change as there are such constraints, those furthest from the faces.
+        The point is in the unit cube, and also on the edges that it is ``near``. Only as many coordinates change as there are such
+        constraints, those furthest from the faces.
         """
         rows, bounds = np.asarray(self.rows), np.asarray(self.bounds)
         active = np.asarray(
@@ -423,9 +419,8 @@ class Region:
 def _price(module: Any, points: Any, row: Any, goal: Any) -> Any:
     """Return the multiple ``[n]`` of ``row`` to subtract from points.
 
-    After it, ``points [n, d]`` clipped to ``[0, 1]`` meet ``goal [n]``.
-
-    The sum after clipping falls by straight pieces between ``2 d`` known multiples.
+    After it, ``points [n, d]`` clipped to ``[0, 1]`` meet ``goal [n]``. The sum after clipping falls by straight pieces between ``2 d``
+    known multiples.
     """
     unused = (row == 0)[None]
     factors = module.where(unused, 1, row[None])

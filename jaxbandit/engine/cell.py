@@ -31,7 +31,7 @@ from jaxbandit.problems.base import without_name
 from jaxbandit.results.dataset import output_names
 from jaxbandit.rules.widths import Width
 from jaxbandit.surrogates import AbstractSurrogate, BoxSurrogate, Surrogate
-from jaxbandit.surrogates.boxes.pool import SIZES
+from jaxbandit.surrogates.boxes.pool import Sizes
 from jaxbandit.surrogates.rows import RowCache
 
 Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]
@@ -329,7 +329,7 @@ def least_refresh(models: Sequence[Surrogate], horizon: int) -> int:
 def with_room_for(model: Surrogate, points: int, refresh: int | None = None) -> Surrogate:
     """Return a model with room for ``points``, and another refresh period."""
     if isinstance(model, BoxSurrogate):
-        model = model.with_room(-(-points // SIZES.room) * SIZES.room)
+        model = model.with_room(-(-points // Sizes.room) * Sizes.room)
     return model if refresh in (None, model.refresh) else replace(model, refresh=refresh)
 
 

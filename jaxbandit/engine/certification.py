@@ -29,7 +29,6 @@ from jaxbandit.surrogates.evidence.ranges import length_scales
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SafetyTable", "certify"]
 
 # The conditions that differ from the model, each with a function of the family, the model and the rounds to the arguments of ``simulate``.
 Condition = Callable[[AbstractProblem, Surrogate, int], dict[str, Any]]

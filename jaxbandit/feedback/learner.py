@@ -326,7 +326,5 @@ def in_turn_of_slots(step: Callable[[T, Array, Array], T], carry: T, mask: Array
         return carry, mask & (jnp.arange(mask.shape[1], dtype=jnp.int32)[None] != first[:, None])
 
     if axis is None:
-        alone: T = jax.lax.fori_loop(0, count, lambda _, state: one(state), (carry, mask))[0]
-        return alone
-    after: T = repeated(one, (carry, mask), jax.lax.pmax(count, axis), mask.shape[1])[0]
-    return after
+        return jax.lax.fori_loop(0, count, lambda _, state: one(state), (carry, mask))[0]
+    return repeated(one, (carry, mask), jax.lax.pmax(count, axis), mask.shape[1])[0]

@@ -13,9 +13,10 @@ from jaxbandit.core.declare import Array, Key, PerOutput
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.feedback.learner import DelayedSurrogate, Feedback, LatePosterior, Policy, fold_arrivals, in_turn_of_slots
+from jaxbandit.kernels.functions import matmul
 from jaxbandit.surrogates import Belief, BoxSurrogate, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.boxes.pool import insert_column
-from jaxbandit.surrogates.features import SquareRoot, matmul
+from jaxbandit.surrogates.features import SquareRoot
 from jaxbandit.surrogates.posterior import Arrived, deviation
 from jaxbandit.surrogates.precision import least_variances
 

@@ -23,8 +23,7 @@ from jaxbandit.fused.plan import FusedKernel, KernelInputs, Moment, RootForm, Ro
 from jaxbandit.surrogates.features import ProductFeatures
 
 
-@dataclasses.dataclass(frozen=True)
-class Tiling:
+class Tiles:
     """Sizes of a block's parts, measured on an H100."""
 
     # The smallest tile has 16 rows and 32 columns.
@@ -36,9 +35,6 @@ class Tiling:
     unrolled_terms: int = 2
     # A block of an H100 has 227 kB of shared memory.
     shared_bytes: int = 227 * 2**10
-
-
-TILING = Tiling()
 
 
 def up(length: int, unit: int) -> int:
@@ -60,8 +56,8 @@ class Cut(NamedTuple):
     @classmethod
     def of(cls, size: int, axes: tuple[int, int] | None) -> Cut:
         """Return the table of two axes, or of points in their order."""
-        rows, width = axes or (-(-size // TILING.columns), TILING.columns)
-        high, wide = np.ogrid[: up(rows, TILING.rows), : up(width, TILING.columns)]
+        rows, width = axes or (-(-size // Tiles.columns), Tiles.columns)
+        high, wide = np.ogrid[: up(rows, Tiles.rows), : up(width, Tiles.columns)]
         repeats = np.minimum(np.minimum(high, rows - 1) * width + np.minimum(wide, width - 1), size - 1)
         return cls(repeats, width, size)
 
@@ -86,7 +82,7 @@ class TiledRows(Rows):
             return x
         # Warps and then lanes divide the rows; 8 lanes of 4 numbers lie along a row.
         tiles = plgpu.Layout.TILED(
-            plgpu.Tiling(((TILING.rows, TILING.columns), (4, TILING.columns), (4,))), warp_dims=(-5,), lane_dims=(-3, -2), vector_dim=-1
+            plgpu.Tiling(((Tiles.rows, Tiles.columns), (4, Tiles.columns), (4,))), warp_dims=(-5,), lane_dims=(-3, -2), vector_dim=-1
         )
         return plgpu.layout_cast(x, tiles if axis is None else tiles.reduce((axis,)))
 
@@ -168,12 +164,12 @@ def _sum(length: int, term: Callable[[Value], Value], zero: Value) -> Value:
     """Return the sum of ``term(i)`` over ``i``, some terms side by side."""
 
     def some(i: Value, total: Value) -> Value:
-        for more in range(TILING.unrolled_terms):
-            total = total + term(TILING.unrolled_terms * i + more)
+        for more in range(Tiles.unrolled_terms):
+            total = total + term(Tiles.unrolled_terms * i + more)
         return total
 
-    total = jax.lax.fori_loop(0, length // TILING.unrolled_terms, some, zero)
-    for i in range(length - length % TILING.unrolled_terms, length):
+    total = jax.lax.fori_loop(0, length // Tiles.unrolled_terms, some, zero)
+    for i in range(length - length % Tiles.unrolled_terms, length):
         total = total + term(np.int32(i))
     return total
 
@@ -185,7 +181,7 @@ def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Featu
     ``T[i] = sum_j U[i, j] A2[j]``, and ``c[a] = sum_i A1[a, i] T[i]``.
     """
     starts = np.cumsum(counts) - counts
-    high = up(int(counts.max()), TILING.rows)
+    high = up(int(counts.max()), Tiles.rows)
     a1, a2 = (jnp.asarray(axis, np.float32).T for axis in form.axes)
     a1 = jnp.pad(a1, ((0, 0), (0, cut.shape[0] - a1.shape[1])), mode="edge")
     a2 = jnp.pad(a2, ((0, 0), (0, cut.shape[1] - a2.shape[1])), mode="edge")
@@ -213,7 +209,7 @@ def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Featu
 def run_on_gpu(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
     """Return records ``[B, T, w]`` and, after all rounds, roots, means, variances."""
     trials, rounds, outputs = given.noise.shape
-    rank, more = up(form.rank, TILING.columns), up(form.rank, TILING.columns) - form.rank
+    rank, more = up(form.rank, Tiles.columns), up(form.rank, Tiles.columns) - form.rank
     phi = jax.vmap(form.row, (None, 0))(form.init(), jnp.arange(size, dtype=jnp.int32))
     if plan.counts and isinstance(form, ProductFeatures):
         cut = Cut.of(size, (np.shape(form.axes[0])[0], np.shape(form.axes[1])[0]))
@@ -225,12 +221,12 @@ def run_on_gpu(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, 
     shapes = [(rank, rank), (outputs, *cut.shape), cut.shape, (rank + expansion.beyond,), expansion.scratch]
     # The compiler takes 3 kB of shared memory for sums across warps.
     needed = 4 * sum(int(np.prod(shape)) for shape in shapes) + 3 * 2**10
-    if needed > TILING.shared_bytes:
-        raise Unsupported(f"a trial takes {needed:,} bytes of shared memory, of which a block has {TILING.shared_bytes:,}")
+    if needed > Tiles.shared_bytes:
+        raise Unsupported(f"a trial takes {needed:,} bytes of shared memory, of which a block has {Tiles.shared_bytes:,}")
     phi = jnp.pad(phi[:, order], ((0, 0), (0, more)))
     root = jnp.pad(given.root[:, order], ((0, 0), (0, more), (0, more)))
     states = (root, given.shift[..., cut.repeats], given.variance[..., cut.repeats])
-    arguments = (given.numbers, phi, given.means, given.noise, cut.repeats.astype(np.float32), np.zeros(TILING.rows, np.float32), *states)
+    arguments = (given.numbers, phi, given.means, given.noise, cut.repeats.astype(np.float32), np.zeros(Tiles.rows, np.float32), *states)
     results = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((trials, rounds, parts.width), *(x.shape for x in states))]
     scratch = [plgpu.SMEM(shape, np.float32) for shape in shapes]
     body = _block_kernel(parts, cut, expansion, rank, rounds, plan.interpret)
@@ -267,10 +263,10 @@ def _block_kernel(parts: RoundParts, cut: Cut, expansion: FeatureExpansion, rank
         for j in outputs:
             shift[j] = rows.load(shift_in.at[trial, j])
         variance[...] = rows.load(variance_in.at[trial])
-        for at in range(0, rank, TILING.chunk_rows):
-            root[at : at + TILING.chunk_rows, :] = rows.load(root_in.at[trial, pl.ds(at, TILING.chunk_rows)])
-        for at in range(rank, rank + expansion.beyond, TILING.rows):
-            u[at : at + TILING.rows] = rows.load(zeros, 1)
+        for at in range(0, rank, Tiles.chunk_rows):
+            root[at : at + Tiles.chunk_rows, :] = rows.load(root_in.at[trial, pl.ds(at, Tiles.chunk_rows)])
+        for at in range(rank, rank + expansion.beyond, Tiles.rows):
+            u[at : at + Tiles.rows] = rows.load(zeros, 1)
 
         def one_round(n: Value, carry: tuple[Value, ...]) -> tuple[Value, ...]:
             now = Moment([rows.load(shift.at[j]) for j in outputs], rows.load(variance), first + n, carry, constants)
@@ -297,25 +293,25 @@ def _block_kernel(parts: RoundParts, cut: Cut, expansion: FeatureExpansion, rank
         for j in outputs:
             shift_out[trial, j] = rows.load(shift.at[j])
         variance_out[trial] = rows.load(variance)
-        for at in range(0, rank, TILING.chunk_rows):
-            root_out[trial, at : at + TILING.chunk_rows] = rows.load(root.at[pl.ds(at, TILING.chunk_rows)])
+        for at in range(0, rank, Tiles.chunk_rows):
+            root_out[trial, at : at + Tiles.chunk_rows] = rows.load(root.at[pl.ds(at, Tiles.chunk_rows)])
 
     return kernel
 
 
 def _potter_in_block(rows: TiledRows, phi: Ref, point: Value, lam: Value, root: Ref, u: Ref, rank: int) -> Value:
     """Apply Potter's update to ``root``, store ``u``, and return ``s``."""
-    shape = (TILING.chunk_rows, rank)
+    shape = (Tiles.chunk_rows, rank)
     total = rows.zeros(shape)
-    for at in range(0, rank, TILING.chunk_rows):
-        features = rows.load(phi.at[point, pl.ds(at, TILING.chunk_rows)], 1)
-        total = total + rows.across(features, shape) * rows.load(root.at[pl.ds(at, TILING.chunk_rows)])
+    for at in range(0, rank, Tiles.chunk_rows):
+        features = rows.load(phi.at[point, pl.ds(at, Tiles.chunk_rows)], 1)
+        total = total + rows.across(features, shape) * rows.load(root.at[pl.ds(at, Tiles.chunk_rows)])
     w = jnp.sum(total, axis=0)
     s = lam + jnp.sum(w * w)
     scaled = w * (1 / (s + rows.sqrt(lam * s)))
-    for at in range(0, rank, TILING.chunk_rows):
-        part = rows.load(root.at[pl.ds(at, TILING.chunk_rows)])
+    for at in range(0, rank, Tiles.chunk_rows):
+        part = rows.load(root.at[pl.ds(at, Tiles.chunk_rows)])
         product = jnp.sum(part * rows.down(w, shape), axis=1)
-        u[at : at + TILING.chunk_rows] = product
-        root[at : at + TILING.chunk_rows, :] = part - rows.across(product, shape) * rows.down(scaled, shape)
+        u[at : at + Tiles.chunk_rows] = product
+        root[at : at + Tiles.chunk_rows, :] = part - rows.across(product, shape) * rows.down(scaled, shape)
     return s

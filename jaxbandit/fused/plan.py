@@ -102,8 +102,7 @@ def parted(state: S) -> tuple[Posterior, list[Array], Callable[[Posterior, Seque
     [place] = places
 
     def joined(posterior: Posterior, others: Sequence[Array]) -> S:
-        state: S = jax.tree.unflatten(structure, [*others[:place], posterior, *others[place:]])
-        return state
+        return jax.tree.unflatten(structure, [*others[:place], posterior, *others[place:]])
 
     return leaves[place], leaves[:place] + leaves[place + 1 :], joined
 

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -222,6 +222,11 @@ def check_covariance(
 @jax.jit
 def _matrix_and_diagonal(kernel: Kernel, points: Array, others: Array) -> tuple[Array, Array]:
     return kernel(points, others), kernel.diag(points)
+
+
+def unscaled(kernel: Kernel) -> tuple[Kernel, Any]:
+    """Return a kernel without its scale, and its variance."""
+    return (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
 
 
 def parts(kernel: Kernel) -> dict[str, Kernel]:

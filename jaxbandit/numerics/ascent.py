@@ -5,7 +5,6 @@ It runs from several points at once.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,13 +13,8 @@ import jax.numpy as jnp
 
 from jaxbandit.core.declare import Array
 
-__all__ = ["Climb", "ascend", "to_edge"]
-# Completion shows the public names only.
-__dir__ = __all__.copy
 
-
-@dataclasses.dataclass(frozen=True)
-class StepRules:
+class Steps:
     """Step lengths of an ascent, in sides of the cube.
 
     Other fields are factors on them.
@@ -44,9 +38,6 @@ class StepRules:
     curved: float = 1e-8
     near: float = 0.05
     probe: float = 1e-3
-
-
-STEP = StepRules()
 
 
 class Climb(NamedTuple):
@@ -77,11 +68,9 @@ def ascend(
 ) -> Climb:
     """Ascend a score from ``starts [n, d]``, and return the ends.
 
-    All points are in the unit cube.
-
-    No end has a lower score than its start. Each start goes its own way, ``steps`` steps of BFGS on the axes that do not hold it at a face
-    of the cube (Nocedal and Wright 2006, *Numerical optimization*, eq. 6.17). A step that does not ascend, or leads to NaN or minus
-    infinity, is taken back and shortened.
+    All points are in the unit cube. No end has a lower score than its start. Each start goes its own way, ``steps`` steps of BFGS on the
+    axes that do not hold it at a face of the cube (Nocedal and Wright 2006, *Numerical optimization*, eq. 6.17). A step that does not
+    ascend, or leads to NaN or minus infinity, is taken back and shortened.
 
     Args:
       score: the scores ``[n]`` of points ``[n, d]``, each computed from its own point.
@@ -113,7 +102,7 @@ def ascend(
         """
         assert onto is not None
         length = jnp.maximum(jnp.sqrt(jnp.sum(along * along, axis=-1)), jnp.finfo(along.dtype).tiny)[:, None]
-        return (onto(place + STEP.probe * along / length) - place) * (length / STEP.probe)
+        return (onto(place + Steps.probe * along / length) - place) * (length / Steps.probe)
 
     def proposed(now: Climb) -> Array:
         if onto is None:
@@ -125,7 +114,7 @@ def ascend(
             along = inside(now.place, jnp.sum(now.inverse * slope[:, None, :], axis=-1))
         along = jnp.where(jnp.sum(along * slope, axis=-1, keepdims=True) > 0, along, slope)
         length = jnp.sqrt(jnp.sum(along * along, axis=-1))
-        whole = jnp.minimum(1, STEP.longest / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
+        whole = jnp.minimum(1, Steps.longest / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
         moved = now.place + (now.share * whole)[:, None] * along
         return jnp.clip(moved, 0, 1) if onto is None else onto(moved)
 
@@ -140,7 +129,7 @@ def ascend(
             value=jnp.where(better, value, now.value),
             gradient=jnp.where(keep, gradient, now.gradient),
             inverse=jnp.where(fresh, now.inverse if inverse is not None else _first_inverse(gradient), learnt),
-            share=jnp.where(better, jnp.minimum(1, STEP.longer * now.share), STEP.shorter * now.share),
+            share=jnp.where(better, jnp.minimum(1, Steps.longer * now.share), Steps.shorter * now.share),
         )
         return (after, proposed(after)), None
 
@@ -181,23 +170,21 @@ def _first_inverse(gradient: Array) -> Array:
     They are multiples of the unit matrix.
     """
     slope = jnp.sqrt(jnp.sum(gradient * gradient, axis=-1))
-    scale = STEP.first / jnp.maximum(slope, jnp.finfo(slope.dtype).tiny)
+    scale = Steps.first / jnp.maximum(slope, jnp.finfo(slope.dtype).tiny)
     return jnp.eye(gradient.shape[1], dtype=gradient.dtype)[None] * scale[:, None, None]
 
 
 def _apart(places: Array, values: Array) -> Array:
     """Return ``values [n]`` with all but the best neighbours lowered.
 
-    A lowered value is below all others.
-
-    They are lowered by twice their range; ``places`` are ``[n, d]``.
+    A lowered value is below all others. They are lowered by twice their range; ``places`` are ``[n, d]``.
     """
     known = values > -jnp.inf
     values = jnp.where(known, values, -jnp.inf)
     number = jnp.arange(len(values))
     better = (values[None] > values[:, None]) | ((values[None] == values[:, None]) & (number[None] < number[:, None]))
     axes = places.T
-    near = jnp.sum(jnp.square(axes[:, :, None] - axes[:, None]), axis=0) < len(axes) * STEP.near**2
+    near = jnp.sum(jnp.square(axes[:, :, None] - axes[:, None]), axis=0) < len(axes) * Steps.near**2
     extent = jnp.max(values) - jnp.min(jnp.where(known, values, jnp.inf))
     return jnp.where(jnp.any(better & near, axis=1), values - 2 * extent, values)
 
@@ -205,10 +192,8 @@ def _apart(places: Array, values: Array) -> Array:
 def to_edge(cost: Callable[[Array], Array], points: Array, steps: int = 3) -> Array:
     """Move ``points [n, d]`` to where ``cost [n]`` is zero.
 
-    The points stay in the unit cube.
-
-    Newton's method moves them to 1e-5 sides within the edge. Where the cost is the largest of several, more ``steps`` reach a corner of
-    their edges.
+    The points stay in the unit cube. Newton's method moves them to 1e-5 sides within the edge. Where the cost is the largest of several,
+    more ``steps`` reach a corner of their edges.
     """
 
     def total(points: Array) -> tuple[Array, Array]:
@@ -234,8 +219,8 @@ def _bfgs_inverse(inverse: Array, moved: Array, turned: Array, better: Array) ->
     """
     agree = jnp.sum(moved * turned, axis=-1)
     sizes = jnp.sqrt(jnp.sum(moved * moved, axis=-1) * jnp.sum(turned * turned, axis=-1))
-    usable = better & (agree > STEP.curved * sizes)
-    inverse = jnp.where(better & ~usable, STEP.bolder, 1)[:, None, None] * inverse
+    usable = better & (agree > Steps.curved * sizes)
+    inverse = jnp.where(better & ~usable, Steps.bolder, 1)[:, None, None] * inverse
     rho = jnp.where(usable, 1 / jnp.where(usable, agree, 1), 0)
     along = jnp.sum(inverse * turned[:, None, :], axis=-1)
     spread = (1 + rho * jnp.sum(turned * along, axis=-1)) * rho

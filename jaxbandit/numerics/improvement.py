@@ -18,8 +18,6 @@ from jaxbandit.core.fields import nonnegative_numbers, numbers
 from jaxbandit.core.pytree import float_dtype
 
 __all__ = ["log_expected_improvement", "log_feasibility"]
-# Completion shows the public names only.
-__dir__ = __all__.copy
 
 # This module writes the normal tail by Mills' ratio R(x) = (1 - Phi(x)) / phi(x), x >= 0. With s = 2 BEND / (x + BEND) it is
 # s q(1 - s) / (2 BEND), for a polynomial q through values at Chebyshev's nodes, to 2e-14; and 1 - x R(x) = -R'(x) is
@@ -36,10 +34,8 @@ MILLS_COEFFICIENTS += [-1.667866595189, 1.92808104715316]
 def _log(x: Array) -> Array:
     """Return ``log x`` of a positive ``x``, correct to rounding.
 
-    Subnormal ``x`` are excluded.
-
-    In float64 it takes a tenth of the time of XLA's logarithm on CPUs. With ``x = 2^n m`` and ``m`` between the roots of 1/2 and 2 it is
-    ``n log 2 + 2 artanh r`` for ``r = (m - 1) / (m + 1)``. NaN stays NaN.
+    Subnormal ``x`` are excluded. In float64 it takes a tenth of the time of XLA's logarithm on CPUs. With ``x = 2^n m`` and ``m`` between
+    the roots of 1/2 and 2 it is ``n log 2 + 2 artanh r`` for ``r = (m - 1) / (m + 1)``. NaN stays NaN.
     """
     if x.dtype != np.float64:
         return jnp.log(x)
@@ -80,9 +76,7 @@ def _normal_tail(z: Array, coefficients: list[float]) -> tuple[Array, Array, Arr
 def _log_expected_excess(z: Array) -> Array:
     """Return ``log h(z)`` of ``h(z) = z Phi(z) + phi(z)``.
 
-    ``h(z)`` is the expected excess of ``N(z, 1)``.
-
-    It is computed by ``h(-x) = phi(x) (1 - x R(x))`` and ``h(x) = x + h(-x)``.
+    ``h(z)`` is the expected excess of ``N(z, 1)``. It is computed by ``h(-x) = phi(x) (1 - x R(x))`` and ``h(x) = x + h(-x)``.
     """
     mills = np.poly1d(MILLS_COEFFICIENTS)
     density, share, value = _normal_tail(z, (mills + np.poly1d([1, -1]) * mills.deriv()).coeffs.tolist())
@@ -141,9 +135,7 @@ def log_share_of_signal(sd: Annotated[Array, nonnegative_numbers], noise_varianc
 def log_feasibility(mean: Annotated[Array, numbers], sd: Annotated[Array, nonnegative_numbers]) -> Array:
     """Return the log probability ``[M]`` that all constraints hold.
 
-    It is ``sum_j log P(g_j <= 0)`` for independent ``g_j ~ N(mean, sd^2)``.
-
-    ``mean`` and ``sd`` are ``[m, M]``.
+    It is ``sum_j log P(g_j <= 0)`` for independent ``g_j ~ N(mean, sd^2)``. ``mean`` and ``sd`` are ``[m, M]``.
     """
     checks.broadcast(mean=mean, sd=sd)
     return jnp.sum(_log_normal_cdf(-jnp.asarray(mean) / _positive_deviations(sd)), axis=0)

@@ -21,8 +21,6 @@ from jaxbandit.core.fields import booleans, exactly, finite_numbers, numbers, ve
 
 __all__ = ["draw_uniformly", "nearly_best", "pick", "restricted_to"]
 __all__ += ["squared_distance", "unit_box", "weighted_sum"]
-# Completion shows the public names only.
-__dir__ = __all__.copy
 
 
 def tie_share(dtype: DTypeLike) -> float:
@@ -145,9 +143,7 @@ def draw_uniformly(key: Key, allowed: Annotated[Array, booleans, vector("one ent
 def unit_box(points: Annotated[Table, finite_numbers, exactly(None, None, words="one row per point")]) -> Array:
     """Return ``points [M, d]`` scaled to the box ``[0, 1]^d``.
 
-    The box bounds the points.
-
-    An axis with a single value becomes 0.
+    The box bounds the points. An axis with a single value becomes 0.
     """
     points = jnp.asarray(points)
     low, high = jnp.min(points, axis=0), jnp.max(points, axis=0)

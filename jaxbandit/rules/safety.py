@@ -128,8 +128,7 @@ class Expansion(Declared):
         def on_cpus(carry: tuple[Array, Array]) -> Array:
             return jax.lax.while_loop(more, examine, carry)[1]
 
-        widest: Array = jax.lax.platform_dependent((left, jnp.int32(size)), cpu=on_cpus, default=on_accelerators)
-        return widest
+        return jax.lax.platform_dependent((left, jnp.int32(size)), cpu=on_cpus, default=on_accelerators)
 
     def expands(self, model: Surrogate, belief: Belief, known: Intervals, safe: Array, points: Array) -> Array:
         """Return the mask ``[n]`` of expanders among the safe ``points [n]``."""
@@ -271,8 +270,7 @@ class Lipschitz(SafeSet):
             lower = jnp.where(there, jnp.maximum(memory.lower, cost[:, None] - away), memory.lower)
             return CostBounds(lower=lower, upper=jnp.where(there, jnp.minimum(memory.upper, cost[:, None] + away), memory.upper)), None
 
-        after: CostBounds = jax.lax.scan(one, memory, (points, costs, present))[0]
-        return after
+        return jax.lax.scan(one, memory, (points, costs, present))[0]
 
     def expansion(self, expansion: Expansion) -> Expansion:
         return expansion if expansion.lipschitz is not None else replace(expansion, lipschitz=self.constant)

@@ -97,7 +97,6 @@ Built: TypeAlias = DenseFeatures | ProductFeatures | RowCache
 FormName: TypeAlias = Annotated[str, choice("auto", "features", "product", "rows")]
 
 
-@dataclasses.dataclass(frozen=True)
 class RoundCosts:
     """Microseconds of a trial-round on a CPU core, fitted to the benchmark.
 
@@ -114,9 +113,6 @@ class RoundCosts:
     factor_entry: float = 3.0e-4
     cached_entry: float = 6.0e-5
     row_round: float = 20.0
-
-
-COSTS = RoundCosts()
 
 
 @checked
@@ -170,7 +166,7 @@ def surrogate(
     checks.check_not_forked()
     if isinstance(domain, Box):
         asked = {"form": form, "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
-        return _of_box(domain, kernel, noise_variance, prior_mean, outputs, horizon or rules.ROUNDING_LIMITS.unknown_horizon, asked)
+        return _of_box(domain, kernel, noise_variance, prior_mean, outputs, horizon or rules.RoundingLimits.unknown_horizon, asked)
     given = OutputKernels.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to)
 
     # The second pass below often needs the same forms.
@@ -184,13 +180,13 @@ def surrogate(
         return tuple(built)
 
     variances = [float(np.max(prior_variance(own, domain.points))) for own in given.members]
-    facts, rounds = (variances, rules.least_variances(given.noise), given.means), horizon or rules.ROUNDING_LIMITS.unknown_horizon
+    facts, rounds = (variances, rules.least_variances(given.noise), given.means), horizon or rules.RoundingLimits.unknown_horizon
     rules.check_float64_suffices(*facts, rounds)
     # The cheapest form is known once it is built, and rows need float64 sooner than features do.
     for refreshable in (form != "rows", False):
         need = rules.needed(*facts, rounds, refreshable=refreshable)
         chosen = chosen_precision(precision, need)
-        usual = need.tolerance if chosen == "float32" else rules.ROUNDING_LIMITS.share_left_out[1]
+        usual = need.tolerance if chosen == "float32" else rules.RoundingLimits.share_left_out[1]
         with arithmetic([chosen]):
             forms = factorised(usual if tolerance is None else tolerance, float_dtype() == np.float64)
         if chosen == "float64" or need.refresh == 0 or all(built.name != "rows" for built in forms):
@@ -233,7 +229,7 @@ def _of_box(
     forms: Sequence[Pool | BoxFeatures] = [Pool(kernel=own, candidates=cube.points) for own in given.members]
     if form == "features":
         # Features with a smaller share would be rounding, divided by the root of that share.
-        least = rules.ROUNDING_LIMITS.share_left_out[chosen == "float64"]
+        least = rules.RoundingLimits.share_left_out[chosen == "float64"]
         allowed = least if tolerance is None else tolerance
         features = box_features(given.members, np.asarray(cube.points), max(allowed, least), rank)
         for own in features:
@@ -247,19 +243,19 @@ def _of_box(
 def _cost(form: Built, size: int, horizon: int) -> float:
     """Return the estimated microseconds per trial-round of a form on ``size`` points."""
     if isinstance(form, DenseFeatures):
-        return COSTS.multiply * size * form.rank + COSTS.factor_entry * form.rank**2
+        return RoundCosts.multiply * size * form.rank + RoundCosts.factor_entry * form.rank**2
     if isinstance(form, ProductFeatures):
         widths, heights = [a.shape[1] for a in form.axes], [a.shape[0] for a in form.axes]
         # The table is contracted axis after axis and grows from the feature widths to the grid heights.
         multiplies = sum(np.prod(heights[: a + 1]) * np.prod(widths[a:]) for a in range(len(widths)))
-        return float(COSTS.multiply * multiplies + COSTS.factor_entry * form.rank**2)
+        return float(RoundCosts.multiply * multiplies + RoundCosts.factor_entry * form.rank**2)
     rows = form.rank
-    return COSTS.row_round + COSTS.cached_entry * size * rows / 2 + COSTS.factor_entry * rows**2 / 2
+    return RoundCosts.row_round + RoundCosts.cached_entry * size * rows / 2 + RoundCosts.factor_entry * rows**2 / 2
 
 
 def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: int | None, horizon: int | None) -> Built:
     """Return the given form, or for ``"auto"`` the cheapest within the tolerance."""
-    size, most, rounds = domain.size, domain.size if rank is None else rank, horizon or rules.ROUNDING_LIMITS.unknown_horizon
+    size, most, rounds = domain.size, domain.size if rank is None else rank, horizon or rules.RoundingLimits.unknown_horizon
     candidates: list[Built] = [] if form in ("features", "product") else [row_cache(kernel, domain, tolerance, horizon or size)]
     product = None if form in ("features", "rows") else product_features(kernel, domain, tolerance, most, asked=form == "product")
     if product is not None and (form == "product" or float(product.residual) <= tolerance):
@@ -273,7 +269,7 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
         candidates.append(dense_features(kernel, domain, tolerance, most, asked=True))
     elif form == "auto":
         # The factorisation stops at the rank at which features cost as much as rows.
-        worthwhile = int(np.sqrt(_cost(candidates[0], size, rounds) / COSTS.factor_entry)) + 1
+        worthwhile = int(np.sqrt(_cost(candidates[0], size, rounds) / RoundCosts.factor_entry)) + 1
         dense = dense_features(kernel, domain, tolerance, min(most, worthwhile, affordable_rank(size)), asked=False)
         candidates += [dense] if float(dense.residual) <= tolerance else []
     built = min(candidates, key=lambda each: _cost(each, size, rounds))

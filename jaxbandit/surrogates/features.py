@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import jax
@@ -33,14 +32,12 @@ from jaxbandit.domains import Domain
 from jaxbandit.host.memory import check_fits, host_memory
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.base import covariance_matrices, covariances_with
+from jaxbandit.kernels.functions import matmul
 
-# Accelerators round the factors of a float32 product to about 10 bits by default, too few for a posterior after many rounds.
-matmul = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 S = TypeVar("S")
 
 
-@dataclasses.dataclass(frozen=True)
-class FactorisationEffort:
+class Effort:
     """Limits of a factorisation's work, as measured on a CPU core.
 
     Attributes:
@@ -60,9 +57,6 @@ class FactorisationEffort:
     copies: int = 3
 
 
-EFFORT = FactorisationEffort()
-
-
 def _update(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
     w = matmul(phi, root)
     u = matmul(root, w)
@@ -78,9 +72,6 @@ def _update_on_gpus(root: Array, phi: Array, noise: Array) -> tuple[Array, Array
     u, s = products[:-1], noise + products[-1]
     return root - u[:, None] * w[None, :] * (1 / (s + jnp.sqrt(noise * s))), u, s
 
-
-# A check gets the number of columns that a factorisation is expected to need, and raises if there is no memory for them.
-Look = Callable[[float], None]
 
 # Return the root ``[r, r]`` after an observation at ``phi [r]`` under ``noise []`` by Potter's update, ``u [r]`` and ``s []``.
 square_root_update = by_platform(_update, cuda=_update_on_gpus)
@@ -272,7 +263,7 @@ _features_at = by_platform(lambda axis, columns, position: axis[position][column
 
 def affordable_rank(points: int) -> int:
     """Return the most columns of a pivoted Cholesky factor that time allows."""
-    return max(1, int(math.sqrt(2 * EFFORT.max_work / points)))
+    return max(1, int(math.sqrt(2 * Effort.max_work / points)))
 
 
 def prior_variance(kernel: Kernel, points: Table) -> np.ndarray:
@@ -290,12 +281,15 @@ def expected_columns(residuals: Sequence[float], tolerance: float) -> float:
     return done + (done - done // 2) * left / fallen if fallen > 0 else math.inf
 
 
-def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, look: Look | None = None) -> tuple[np.ndarray, np.ndarray, float]:
+def pivots(
+    kernel: Kernel, points: Table, tolerance: float, most: int, look: Callable[[float], None] | None = None
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Compute a pivoted Cholesky factor of the kernel matrix.
 
     Returns ``Phi [M, r]`` with ``max_i (K - Phi Phi^T)_ii <= tolerance * max_i K_ii`` if ``most`` columns suffice, its pivots ``[r]``, and
     the relative residual. The pivot is always the point of largest residual variance (Harbrecht, Peters and Schneider 2012). A long
-    factorisation is checked at ``first_check`` columns and at each doubling, by ``look`` or else by an extrapolation that can stop it.
+    factorisation is checked at ``first_check`` columns and at each doubling, by ``look`` or else by an extrapolation that can stop it. A
+    look gets the number of columns expected, and raises if there is no memory for them.
     """
     points = np.asarray(points, np.float64)
     diagonal = prior_variance(kernel, points)
@@ -306,16 +300,16 @@ def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, look: Loo
     chosen: list[int] = []
     # These are the largest relative residuals before each column.
     left: list[float] = []
-    long = len(diagonal) * len(phi) ** 2 > EFFORT.checked_work
+    long = len(diagonal) * len(phi) ** 2 > Effort.checked_work
     for r in range(len(phi)):
         pivot = int(np.argmax(residual))
         if residual[pivot] <= tolerance * scale:
             break
-        if long and r >= EFFORT.first_check and (r & (r - 1)) == 0:
+        if long and r >= Effort.first_check and (r & (r - 1)) == 0:
             columns = expected_columns(left, tolerance)
             if look is not None:
                 look(min(columns, len(diagonal)))
-            elif columns > max(1.0, EFFORT.growth_limit * EFFORT.first_check / r) * len(phi):
+            elif columns > max(1.0, Effort.growth_limit * Effort.first_check / r) * len(phi):
                 break
         left.append(float(residual[pivot]) / scale)
         phi[r] = row = (covariances_with(kernel, points, points[pivot])[0] - phi[:r, pivot] @ phi[:r]) / np.sqrt(residual[pivot])
@@ -341,10 +335,12 @@ def determined(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return np.concatenate(bases, axis=1)
 
 
-def rotated(kernel: Kernel, points: Table, tolerance: float, most: int, look: Look | None = None) -> tuple[np.ndarray, float]:
+def rotated(
+    kernel: Kernel, points: Table, tolerance: float, most: int, look: Callable[[float], None] | None = None
+) -> tuple[np.ndarray, float]:
     """Return features ``Phi [M, r]`` of decreasing norm, and their relative residual."""
     # Only as many columns are computed as fit into memory beside their rotation and its squares.
-    most = min(most, max(host_memory() // (EFFORT.copies * 8 * len(points)), 1))
+    most = min(most, max(host_memory() // (Effort.copies * 8 * len(points)), 1))
     # The basis is a hundred times more accurate than asked, so that the rotation, not the pivot order, decides the rank.
     basis, _, reached = pivots(kernel, points, tolerance / 100, most, look)
     # No rotation leaves out less than the whole basis does.
@@ -367,7 +363,7 @@ def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, 
 
     def look(columns: float) -> None:
         words, remedy = f"the {columns:,.0f} features or more that 'features' needs on {domain.size:,} points", "or a smoother kernel"
-        check_fits("form", int(EFFORT.copies * 8 * columns * domain.size), words, f"use form='rows' with horizon=, fewer points, {remedy}")
+        check_fits("form", int(Effort.copies * 8 * columns * domain.size), words, f"use form='rows' with horizon=, fewer points, {remedy}")
 
     phi, residual = rotated(kernel, domain.points, tolerance, min(most, domain.size), look if asked else None)
     variance = prior_variance(kernel, domain.points)
@@ -383,11 +379,11 @@ def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int
     if parts is None or not domain.axes:
         return None
     largest = max(domain.grid_shape)
-    needed = EFFORT.copies * 8 * largest**2
+    needed = Effort.copies * 8 * largest**2
     if asked:
         words = f"the eigenvectors of an axis of {largest:,} points that 'product' needs"
         check_fits("form", needed, words, "use form='rows' with horizon=, or fewer points")
-    elif needed > host_memory() or sum(float(size) ** 3 for size in domain.grid_shape) > EFFORT.max_cubes:
+    elif needed > host_memory() or sum(float(size) ** 3 for size in domain.grid_shape) > Effort.max_cubes:
         return None
     points = [np.asarray(axis)[:, None] for axis in domain.axes]
     axes = []

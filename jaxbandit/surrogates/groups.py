@@ -216,8 +216,7 @@ def _without_shared(tree: T) -> T:
             return replace(part, candidates=None)
         return replace(part, axes=None, placed=None) if isinstance(part, OwnPoints) else part
 
-    without: T = jax.tree.map(bare, tree, is_leaf=lambda part: isinstance(part, BoxForm | OwnPoints))
-    return without
+    return jax.tree.map(bare, tree, is_leaf=lambda part: isinstance(part, BoxForm | OwnPoints))
 
 
 def in_order(parts: Sequence[Array], numbers: Sequence[Any]) -> Array:

@@ -138,8 +138,7 @@ class Belief(Prediction, OnDomain):
     @property
     def pool(self) -> Array:
         """Points ``[M, d]`` of a box's posterior, in the unit cube."""
-        pool: Array = self.box.pool(self.posterior)
-        return pool
+        return self.box.pool(self.posterior)
 
     def here(self, table: Array, axis: int = -1) -> Array:
         """Return a table ``[..., M]`` of the domain at the belief's points."""
@@ -183,8 +182,7 @@ class Belief(Prediction, OnDomain):
           InvalidArgument: when the form of the posterior has no joint draws (``rows``).
         """
         if self.points is not None:
-            drawn: Array = self.box.draw_at(self.posterior, key, scale, self.points)
-            return drawn
+            return self.box.draw_at(self.posterior, key, scale, self.points)
         keys, factors = jax.random.split(key, self.outputs), self.posterior.factors
         drawn = self.model.grouped.each_output(lambda form, state, own: form.draw(state, own), factors, keys)
         return self.mean + jnp.asarray(scale)[:, None] * drawn

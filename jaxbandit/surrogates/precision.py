@@ -8,7 +8,6 @@ keep the mean within a tenth of a posterior deviation, and the deviation within 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -29,7 +28,6 @@ __all__ = ["PRECISIONS", "arithmetic"]
 PRECISIONS = ("auto", "float32", "float64")
 
 
-@dataclasses.dataclass(frozen=True)
 class RoundingLimits:
     """Limits of rounding, as measured against float64.
 
@@ -53,9 +51,6 @@ class RoundingLimits:
     value_rounding: float = 0.008
     share_left_out: tuple[float, float] = (1e-6, 1e-13)
     unknown_horizon: int = 1000
-
-
-ROUNDING_LIMITS = RoundingLimits()
 
 
 class Need(NamedTuple):
@@ -83,19 +78,19 @@ def needed(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers
     """
     noises, mean = np.asarray(noise_variance, np.float64), _largest_magnitude(prior_mean)
     ratio = float(np.max(np.asarray(prior_variance, np.float64) / noises))
-    tolerance, least = ROUNDING_LIMITS.share_left_out[0], 1 / (ratio * horizon)
-    if ratio * horizon > ROUNDING_LIMITS.unrefreshed_ratio:
-        tolerance = min(tolerance, ROUNDING_LIMITS.share_of_least_variance / (ratio * horizon))
-    if float(np.finfo(np.float32).eps) * mean > ROUNDING_LIMITS.value_rounding * float(np.sqrt(np.min(noises))):
+    tolerance, least = RoundingLimits.share_left_out[0], 1 / (ratio * horizon)
+    if ratio * horizon > RoundingLimits.unrefreshed_ratio:
+        tolerance = min(tolerance, RoundingLimits.share_of_least_variance / (ratio * horizon))
+    if float(np.finfo(np.float32).eps) * mean > RoundingLimits.value_rounding * float(np.sqrt(np.min(noises))):
         return Need(
-            "float64", ROUNDING_LIMITS.min_period, tolerance, least, f"the prior mean is {mean:.3g}, whose rounding the noise does not hide"
+            "float64", RoundingLimits.min_period, tolerance, least, f"the prior mean is {mean:.3g}, whose rounding the noise does not hide"
         )
-    if ratio * horizon <= ROUNDING_LIMITS.unrefreshed_ratio:
+    if ratio * horizon <= RoundingLimits.unrefreshed_ratio:
         return Need("float32", 0, tolerance, least)
-    rounds = int(np.clip(ROUNDING_LIMITS.refresh_ratio / ratio, ROUNDING_LIMITS.min_period, ROUNDING_LIMITS.max_period))
+    rounds = int(np.clip(RoundingLimits.refresh_ratio / ratio, RoundingLimits.min_period, RoundingLimits.max_period))
     refresh = 1 << (rounds.bit_length() - 1)
-    moves = 1 / np.sqrt(ratio) / horizon**1.5 >= ROUNDING_LIMITS.standstill
-    if refreshable and ratio * ROUNDING_LIMITS.min_period <= ROUNDING_LIMITS.refresh_ratio and moves:
+    moves = 1 / np.sqrt(ratio) / horizon**1.5 >= RoundingLimits.standstill
+    if refreshable and ratio * RoundingLimits.min_period <= RoundingLimits.refresh_ratio and moves:
         return Need("float32", refresh, tolerance, least)
     reason = f"the prior variance is {ratio:.2g} times the noise variance, over {horizon} rounds"
     return Need("float64", refresh, tolerance, least, reason)
@@ -107,14 +102,14 @@ def _largest_magnitude(values: Numbers) -> float:
 
 def check_float64_suffices(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers, horizon: int) -> None:
     """Raise on a mean, and warn of noise, that float64 cannot resolve."""
-    most = ROUNDING_LIMITS.value_rounding * float(np.sqrt(np.min(np.asarray(prior_variance, np.float64)))) / float(np.finfo(np.float64).eps)
+    most = RoundingLimits.value_rounding * float(np.sqrt(np.min(np.asarray(prior_variance, np.float64)))) / float(np.finfo(np.float64).eps)
     if (mean := _largest_magnitude(prior_mean)) > most:
         raise checks.InvalidArgument(
             f"prior_mean: must be at most {most:.3g} for float64 to tell values one prior deviation apart, got {mean:.3g}; subtract it from"
             " the values"
         )
     # At this noise variance means were off by 0.1 deviations.
-    below = _largest_magnitude(prior_variance) * horizon * ROUNDING_LIMITS.share_left_out[1]
+    below = _largest_magnitude(prior_variance) * horizon * RoundingLimits.share_left_out[1]
     if (lowest := float(np.min(noise_variance))) < below:
         words = f"below {below:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got {lowest:.3g}"
         warn(f"noise_variance: {words}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,8 @@ from jaxbandit.core.declare import Array, Key, Scalar, T, Table
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.features import Form, affordable_rank, matmul, pivots, prior_variance
+from jaxbandit.kernels.functions import matmul
+from jaxbandit.surrogates.features import Form, affordable_rank, pivots, prior_variance
 
 
 @pytree
@@ -141,9 +142,7 @@ class RowCache(Form[RowState]):
             return run()
         # There are two conditions, because under vmap the pivots differ between trials and need a select, while rounds stay a branch.
         start = number * self.block
-        return cast(
-            T, jax.lax.cond(state.rounds >= start, lambda: jax.lax.cond(state.pivots >= start, run, lambda: unused), lambda: unused)
-        )
+        return jax.lax.cond(state.rounds >= start, lambda: jax.lax.cond(state.pivots >= start, run, lambda: unused), lambda: unused)
 
     def _parts(self, vector: Array) -> list[Array]:
         # Split a vector [..., N] into the part of the seeds and a part per block.

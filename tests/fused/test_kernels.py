@@ -227,7 +227,7 @@ def test_a_trial_that_a_block_of_a_gpu_cannot_hold() -> None:
     # An earlier test may have made the trace.
     plan._trace_one_round.clear_cache()
     with (
-        mock.patch.object(gpu, "TILING", gpu.Tiling(shared_bytes=40_000)),
+        mock.patch.object(gpu.Tiles, "shared_bytes", 40_000),
         pytest.raises(jaxbandit.InvalidArgument, match=r"takes \d{2},\d{3} bytes of shared memory, of which a block has 40,000"),
     ):
         played(jaxbandit.Rpol(), "gpu")
@@ -284,7 +284,7 @@ def test_cells_that_repeat_a_point_count_once(axes: tuple[int, int] | None) -> N
 
 def test_sums_have_all_their_terms() -> None:
     """Odd lengths leave a term over."""
-    length = 2 * gpu.TILING.unrolled_terms + 1
+    length = 2 * gpu.Tiles.unrolled_terms + 1
     assert int(jax.jit(lambda: gpu._sum(length, lambda i: np.int32(1) << i, np.int32(0)))()) == 2**length - 1
 
 
@@ -294,7 +294,7 @@ def test_functions_of_more_features_on_an_axis_than_a_tile_is_high() -> None:
     kernel = kernels.SquaredExponential(length_scale=[0.06, 0.9])
     [form] = jaxbandit.surrogate(domain, kernel, noise_variance=0.05, form="product").forms
     counts = np.bincount(np.asarray(form.columns)[1])
-    assert counts.max() > gpu.TILING.rows and counts.min() < gpu.TILING.rows
+    assert counts.max() > gpu.Tiles.rows and counts.min() < gpu.Tiles.rows
     cut = gpu.Cut.of(domain.size, (40, 5))
     weights = np.random.default_rng(0).standard_normal(form.rank).astype(np.float32)
 

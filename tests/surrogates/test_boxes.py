@@ -7,7 +7,7 @@ import pytest
 
 from jaxbandit import Cei, ConstrainedThompson, InitialDesign, InvalidArgument, domains, kernels, replace, simulate, surrogate
 from jaxbandit.surrogates import BoxSurrogate, Posterior
-from jaxbandit.surrogates.boxes.pool import SIZES, PoolState, padded_product
+from jaxbandit.surrogates.boxes.pool import PoolState, Sizes, padded_product
 from tests.oracles.gaussian_process import matern52, mean_and_sd, posterior, squared_exponential
 from tests.support import box_runs
 
@@ -93,7 +93,7 @@ def test_room_that_is_not_used_changes_no_bit() -> None:
 
 def test_products_leave_out_nothing_that_is_observed() -> None:
     """Derivatives agree too, however full the last panel of observations is."""
-    rng, size = np.random.default_rng(7), 2 * SIZES.room + 22
+    rng, size = np.random.default_rng(7), 2 * Sizes.room + 22
     rows, inverse = rng.standard_normal((3, size)), np.tril(rng.standard_normal((size, size)))
 
     @jax.jit
@@ -101,7 +101,7 @@ def test_products_leave_out_nothing_that_is_observed() -> None:
         value, pull = jax.vjp(lambda rows: padded_product(rows, inverse.T, inverse, count), rows)
         return value, pull(value)[0]
 
-    for count in (1, SIZES.room, SIZES.room + 1, 2 * SIZES.room, size):
+    for count in (1, Sizes.room, Sizes.room + 1, 2 * Sizes.room, size):
         held = np.where(np.arange(size)[:, None] < count, inverse, 0)
         value, slope = both(*(x.astype(np.float32) for x in (rows, held)), np.int32(count))
         assert np.asarray(value) == pytest.approx(rows @ held.T, abs=1e-4)
@@ -151,7 +151,7 @@ def test_draws_at_many_points_are_the_functions_drawn_at_few() -> None:
     seen, values, _ = data(4)
     model = surrogate(BOX, KERNELS, noise_variance=list(NOISES[:2])).with_room(SEEN + 3)
     belief = taught(model, seen.astype(model.dtype), values.astype(model.dtype))
-    many = np.random.default_rng(5).uniform(size=(SIZES.looped_points, DIMENSION)).astype(model.dtype)
+    many = np.random.default_rng(5).uniform(size=(Sizes.looped_points, DIMENSION)).astype(model.dtype)
     drawn = jax.jit(lambda belief, points: model.draw_at(belief, jax.random.key(6), jnp.ones(2, model.dtype), points))
     assert np.asarray(drawn(belief, many))[:, :ELSEWHERE] == pytest.approx(np.asarray(drawn(belief, many[:ELSEWHERE])), abs=2e-4)
 

@@ -1,6 +1,5 @@
 """Precision of models and ranks of their factorisations."""
 
-import dataclasses
 import warnings
 from typing import Any
 
@@ -16,7 +15,7 @@ from jaxbandit.core.pytree import canonicalise, replace
 from jaxbandit.engine.programs import play_all
 from jaxbandit.host import memory
 from jaxbandit.surrogates import Surrogate, arithmetic, features
-from jaxbandit.surrogates.features import EFFORT, expected_columns
+from jaxbandit.surrogates.features import Effort, expected_columns
 from jaxbandit.surrogates.precision import needed
 
 LENGTH_SCALE = 1.0
@@ -233,7 +232,7 @@ def test_a_factorisation_nobody_asked_for_ends_in_time(monkeypatch: pytest.Monke
     rough = kernels.Matern52(length_scale=3.0)
     assert jaxbandit.surrogate(domain, rough, noise_variance=0.05).forms[0].name == "features"
     # The work allows ten columns.
-    monkeypatch.setattr(features, "EFFORT", dataclasses.replace(features.EFFORT, max_work=64 * 10**2 / 2))
+    monkeypatch.setattr(Effort, "max_work", 64 * 10**2 / 2)
     assert jaxbandit.surrogate(domain, rough, noise_variance=0.05).forms[0].name == "rows"
     assert jaxbandit.surrogate(domain, rough, noise_variance=0.05, form="features").forms[0].rank > 10
 
@@ -257,10 +256,10 @@ def test_a_rough_kernel_in_six_dimensions_is_given_up_soon() -> None:
     """Features of 4,096 points took minutes and were dropped."""
     points, kernel = domains.grid([0.0] * 6, [1.0] * 6, 4).points, kernels.Matern52(length_scale=0.5)
     phi, chosen, residual = features.pivots(kernel, points, 1e-8, 3125)
-    assert phi.shape[1] == len(chosen) <= 4 * EFFORT.first_check and residual > 1e-3
+    assert phi.shape[1] == len(chosen) <= 4 * Effort.first_check and residual > 1e-3
     asked: list[float] = []
     further, _, _ = features.pivots(kernel, points, 1e-8, phi.shape[1] + 1, asked.append)
-    assert asked and min(asked) > EFFORT.first_check and further.shape[1] == phi.shape[1] + 1, "what is asked for goes on"
+    assert asked and min(asked) > Effort.first_check and further.shape[1] == phi.shape[1] + 1, "what is asked for goes on"
     np.testing.assert_array_equal(phi, further[:, :-1], err_msg="the columns so far are what they would have been")
 
 
@@ -279,9 +278,10 @@ def test_the_forms_are_chosen_by_what_building_them_costs(monkeypatch: pytest.Mo
 
     assert build("auto") == "product"
     with monkeypatch.context() as patch:
-        patch.setattr(features, "EFFORT", dataclasses.replace(EFFORT, max_cubes=1e6))
+        patch.setattr(Effort, "max_cubes", 1e6)
         assert build("auto") == "features" and build("product") == "product"
-    monkeypatch.setattr(features, "EFFORT", dataclasses.replace(EFFORT, checked_work=0, first_check=2))
+    monkeypatch.setattr(Effort, "checked_work", 0)
+    monkeypatch.setattr(Effort, "first_check", 2)
     monkeypatch.setattr(memory, "host_memory", lambda: 1000)
     with pytest.raises(InvalidArgument, match=r"^domain: the .* on an axis of 150 points would take .* a larger low= or a smoother kernel"):
         jaxbandit.ranged(domain, smooth, low=0.2, high=0.4, noise_variance=0.1)

@@ -17,8 +17,9 @@ import numpy as np
 from jaxbandit.core.declare import Array, Key, Scalar, Table
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.kernels import Kernel
+from jaxbandit.kernels.functions import matmul
 from jaxbandit.surrogates.boxes.pool import BoxForm, OwnPoints
-from jaxbandit.surrogates.features import DenseFeatures, affordable_rank, matmul, pivots
+from jaxbandit.surrogates.features import DenseFeatures, affordable_rank, pivots
 
 
 @pytree
@@ -61,8 +62,7 @@ class BoxFeatures(BoxForm[FeatureState]):
         return DenseFeatures(phi=state.features, prior_variance=variances, residual=self.residual, left_out=left_out)
 
     def weights_at(self, state: FeatureState, points: Array) -> Array:
-        v: Array = matmul(self.kernel(points, jnp.asarray(self.pivots)), self.whitening)
-        return v
+        return matmul(self.kernel(points, jnp.asarray(self.pivots)), self.whitening)
 
     def terms(self, state: FeatureState, v: Array) -> Array:
         return jnp.square(matmul(v, state.root)) - v * v
@@ -96,8 +96,7 @@ class BoxFeatures(BoxForm[FeatureState]):
 
     def draw_at(self, state: FeatureState, key: Key, points: Array, weights: Array, scale: Scalar) -> Array:
         z = jax.random.normal(key, (self.rank,), points.dtype)
-        drawn: Array = matmul(self.weights_at(state, points), weights + scale * matmul(state.root, z))
-        return drawn
+        return matmul(self.weights_at(state, points), weights + scale * matmul(state.root, z))
 
 
 def box_features(kernels: list[Kernel], candidates: np.ndarray, tolerance: float, most: int | None) -> list[BoxFeatures]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,17 +21,15 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, Key, Scalar, T, Table
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.kernels import Kernel, PosteriorMean, Sum
-from jaxbandit.kernels.functions import spectral
+from jaxbandit.kernels.functions import matmul, spectral
 from jaxbandit.surrogates.evidence.density import inverse_root
-from jaxbandit.surrogates.features import Form, matmul
+from jaxbandit.surrogates.features import Form
 from jaxbandit.surrogates.precision import in_step
 
 P = TypeVar("P", bound="OwnPoints")
-# An observation adds these rows to the tables of the same names.
-NewRows: TypeAlias = dict[str, Array]
 
 
-class BlockSizes(NamedTuple):
+class Sizes:
     """Sizes of the parts of a computation.
 
     Attributes:
@@ -43,9 +41,6 @@ class BlockSizes(NamedTuple):
     room: int = 64
     observations: int = 16
     looped_points: int = 512
-
-
-SIZES = BlockSizes()
 
 
 @pytree
@@ -181,7 +176,7 @@ class Pool(BoxForm[PoolState]):
 
     def rank_one_step(
         self, state: PoolState, index: Array, noise: Array, present: Array | None
-    ) -> tuple[NewRows, Array, Array, Array, Array]:
+    ) -> tuple[dict[str, Array], Array, Array, Array, Array]:
         phi, point = state.rows[:, index], state.axes[:, index]
         column = self.kernel(point[None], state.points)[0] - matmul(phi, state.rows)
         s = noise + jnp.maximum(column[index], 0)
@@ -191,7 +186,7 @@ class Pool(BoxForm[PoolState]):
         here = True if present is None else present
         return new, jnp.where(here, phi, 0), jnp.where(at & here, jnp.sqrt(s), 0), s, jnp.where(here, column, 0)
 
-    def apply_step(self, state: PoolState, new: NewRows, present: Array | None) -> PoolState:
+    def apply_step(self, state: PoolState, new: dict[str, Array], present: Array | None) -> PoolState:
         turned = ("transposed", "observed_axes")
         tables = {name: getattr(state, name) for name in new}
         after = _put(tables | {name: tables[name].swapaxes(-1, -2) for name in turned}, new, state.count, present)
@@ -214,10 +209,9 @@ class Pool(BoxForm[PoolState]):
         """Return ``weights . v [n]`` at ``points``, faster than by :meth:`weights_at`."""
         # Fewer products are also less exact.
         weights = matmul(weights, state.inverse)
-        if len(points) < SIZES.looped_points:
-            shift: Array = matmul(self.kernel(points, state.observed), weights)
-            return shift
-        unrolled, more = 4, -self.room % SIZES.observations
+        if len(points) < Sizes.looped_points:
+            return matmul(self.kernel(points, state.observed), weights)
+        unrolled, more = 4, -self.room % Sizes.observations
         observed, weights = jnp.pad(state.observed, ((0, more), (0, 0))), jnp.pad(weights, (0, more))
         count, start = in_step(state.count), jnp.zeros(len(points), weights.dtype)
 
@@ -228,8 +222,8 @@ class Pool(BoxForm[PoolState]):
             first, own = some
             return jax.lax.cond(first < count, lambda: jax.lax.scan(one, total, own, unroll=unrolled)[0], lambda: total), None
 
-        firsts = jnp.arange(0, self.room, SIZES.observations, dtype=jnp.int32)
-        blocks = (firsts, (observed.reshape(len(firsts), SIZES.observations, -1), weights.reshape(-1, SIZES.observations)))
+        firsts = jnp.arange(0, self.room, Sizes.observations, dtype=jnp.int32)
+        blocks = (firsts, (observed.reshape(len(firsts), Sizes.observations, -1), weights.reshape(-1, Sizes.observations)))
         shift = jax.lax.scan(add, start, blocks)[0]
         return shift
 
@@ -242,8 +236,7 @@ class Pool(BoxForm[PoolState]):
         prior, noise = jax.random.split(key)
         draw = prior_draw(self.kernel, prior, points.shape[1], points.dtype)
         seen = draw(state.observed) + jnp.sqrt(state.noises) * jax.random.normal(noise, (self.room,), points.dtype)
-        drawn: Array = scale * draw(points) + self.shift_at(state, weights - scale * matmul(state.inverse, seen), points)
-        return drawn
+        return scale * draw(points) + self.shift_at(state, weights - scale * matmul(state.inverse, seen), points)
 
     def conditioned(self, state: PoolState, noise: Array, values: Array) -> tuple[PoolState, Array, Array]:
         """Condition anew on all observations, under this form's kernel and ``noise``.
@@ -261,7 +254,7 @@ class Pool(BoxForm[PoolState]):
 
     def _rows(self, inverse: Array, state: PoolState) -> Array:
         """Return ``inverse K(X, points)`` of a lower triangle ``inverse``, by blocks."""
-        size = SIZES.observations
+        size = Sizes.observations
         blocks = -(-self.room // size)
         more = blocks * size - self.room
         inverse, observed = jnp.pad(inverse, ((0, more), (0, more))), jnp.pad(state.observed, ((0, more), (0, 0)))
@@ -277,8 +270,7 @@ class Pool(BoxForm[PoolState]):
             def add(j: Array, rows: Array) -> Array:
                 return jax.lax.dynamic_update_slice_in_dim(rows, block(rows, j) + matmul(block(weights, j), own), j * size, axis=0)
 
-            after: Array = jax.lax.fori_loop(k, used, add, rows)
-            return after
+            return jax.lax.fori_loop(k, used, add, rows)
 
         start = jnp.zeros((blocks * size, len(state.points)), inverse.dtype)
         rows: Array = jax.lax.fori_loop(jnp.zeros_like(used), used, column, start)
@@ -290,8 +282,7 @@ def insert_column(table: Array, index: Array, column: Array) -> Array:
 
     XLA compiles a slice in a third of the time of a scatter.
     """
-    changed: Array = jax.lax.dynamic_update_index_in_dim(table, column, index, -1)
-    return changed
+    return jax.lax.dynamic_update_index_in_dim(table, column, index, -1)
 
 
 def _put(tables: T, new: T, at: Array, present: Array | None) -> T:
@@ -304,21 +295,18 @@ def _put(tables: T, new: T, at: Array, present: Array | None) -> T:
     def put(table: Array, row: Array, at: Any, present: Array | None) -> Array:
         if not isinstance(at, tuple):
             row = row if present is None else jnp.where(present, row, jax.lax.dynamic_index_in_dim(table, at, keepdims=False))
-            changed: Array = jax.lax.dynamic_update_index_in_dim(table, row, at, 0)
-            return changed
+            return jax.lax.dynamic_update_index_in_dim(table, row, at, 0)
         return table.at[at].set(row if present is None else jnp.where(present, row, table[at]))
 
     def write(b: Array, tables: T) -> T:
         here = None if present is None else present[b]
-        after: T = jax.tree.map(lambda table, rows: put(table, rows[b], (b, at[b]), here), tables, new)
-        return after
+        return jax.tree.map(lambda table, rows: put(table, rows[b], (b, at[b]), here), tables, new)
 
-    after: T = (
+    return (
         jax.lax.fori_loop(0, len(at), write, tables)
         if at.ndim
         else jax.tree.map(lambda table, row: put(table, row, at, present), tables, new)
     )
-    return after
 
 
 @jax.custom_vjp
@@ -344,9 +332,8 @@ def _leading(rows: Array, matrix: Array, count: Array) -> Array:
     def multiplied(used: int) -> Array:
         return jnp.pad(matmul(rows[:, :used], matrix[:used, :used]), ((0, 0), (0, size - used)))
 
-    sizes = [*range(SIZES.room, size, SIZES.room), size]
-    multiple: Array = jax.lax.switch((count - 1) // SIZES.room, [functools.partial(multiplied, used) for used in sizes])
-    return multiple
+    sizes = [*range(Sizes.room, size, Sizes.room), size]
+    return jax.lax.switch((count - 1) // Sizes.room, [functools.partial(multiplied, used) for used in sizes])
 
 
 def added(values: Array) -> Array:
@@ -361,8 +348,7 @@ def with_next(tree: T, number: Array) -> T:
     def moved(part: object) -> object:
         return replace(part, placed=number) if isinstance(part, OwnPoints) else part
 
-    after: T = jax.tree.map(moved, tree, is_leaf=lambda part: isinstance(part, OwnPoints))
-    return after
+    return jax.tree.map(moved, tree, is_leaf=lambda part: isinstance(part, OwnPoints))
 
 
 def prior_draw(kernel: Kernel, key: Key, dimension: int, dtype: np.dtype) -> jax.tree_util.Partial:
@@ -394,13 +380,12 @@ def _multiple(kernel: PosteriorMean, factor: Array, points: Array) -> Array:
 
 def _added(left: jax.tree_util.Partial, right: jax.tree_util.Partial, points: Array) -> Array:
     """Return the sum of two functions ``[n]`` at ``points [n, d]``."""
-    total: Array = left(points) + right(points)
-    return total
+    return left(points) + right(points)
 
 
 def _waves(frequencies: Array, phases: Array, sizes: Array, points: Array) -> Array:
     """Return sums of cosines ``[n]`` at ``points [n, d]``."""
-    if len(points) < SIZES.looped_points:
+    if len(points) < Sizes.looped_points:
         return matmul(_cosine(matmul(points, frequencies.T) + phases[None]), sizes)
     # At many points a few cosines at a time stay in registers.
     axes, at_once = [points[:, k] for k in range(points.shape[1])], 8
@@ -411,8 +396,7 @@ def _waves(frequencies: Array, phases: Array, sizes: Array, points: Array) -> Ar
         return total, None
 
     parts = (frequencies.reshape(-1, at_once, len(axes)), phases.reshape(-1, at_once), sizes.reshape(-1, at_once))
-    drawn: Array = jax.lax.scan(add, jnp.zeros(len(points), points.dtype), parts)[0]
-    return drawn
+    return jax.lax.scan(add, jnp.zeros(len(points), points.dtype), parts)[0]
 
 
 def _cosine(turns: Array) -> Array:

@@ -29,8 +29,6 @@ from jaxbandit.surrogates.posterior import (
 )
 from jaxbandit.surrogates.precision import require
 
-__all__ = ["BoxSurrogate", "Noting"]
-
 At: TypeAlias = Annotated[Array, numbers, table_of_points]
 """Points ``[n, d]``."""
 
@@ -114,7 +112,7 @@ class BoxSurrogate(Surrogate):
     def conditioned(self, indices: Array, places: Array, values: Array, count: Array) -> Posterior:
         """Return the posterior of ``in_turn``, up to rounding."""
         if not self.is_exact:
-            return cast(Posterior, in_turn(self, indices, places, values, count))
+            return in_turn(self, indices, places, values, count)
         first, is_row = self.init(), jnp.arange(len(indices), dtype=jnp.int32) < count
         at, placed = jnp.where(is_row, indices, self.size), indices[count - 1] - self.domain.size + 1
         seen = (is_row[:, None] & ~jnp.isnan(values)).T
@@ -180,8 +178,7 @@ class BoxSurrogate(Surrogate):
         keys, weights = jax.random.split(key, self.outputs), _weights_of(posterior)
 
         def one(form: Any, state: Any, key: Key, weights: Array, size: Array) -> Array:
-            drawn: Array = form.draw_at(state, key, points, weights, size)
-            return drawn
+            return form.draw_at(state, key, points, weights, size)
 
         size = jnp.broadcast_to(jnp.asarray(scale, weights.dtype), (self.outputs,))
         return jnp.asarray(self.prior_mean, weights.dtype)[:, None] + self.grouped.each_output(one, posterior.factors, keys, weights, size)
@@ -202,8 +199,7 @@ class BoxSurrogate(Surrogate):
 
     def pool(self, posterior: Posterior) -> Array:
         """Return the points ``[M, d]`` of the unit cube, by index."""
-        points: Array = posterior.factors[0].points
-        return points
+        return posterior.factors[0].points
 
 
 def _weights_of(posterior: Posterior) -> Array:

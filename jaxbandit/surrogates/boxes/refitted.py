@@ -14,6 +14,7 @@ from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, Scale
+from jaxbandit.kernels.base import unscaled
 from jaxbandit.surrogates.boxes.pool import Pool, PoolState, added
 from jaxbandit.surrogates.boxes.posterior import BoxSurrogate
 from jaxbandit.surrogates.evidence.density import LEARNED, Collapsed
@@ -21,8 +22,6 @@ from jaxbandit.surrogates.evidence.fitting import SEARCHES
 from jaxbandit.surrogates.evidence.ranges import length_scales, with_length_scale
 from jaxbandit.surrogates.evidence.refitted import HyperParameters, Refits, RefittedPosterior, hyper_parameters_of
 from jaxbandit.surrogates.groups import of
-
-__all__ = ["RefittedBox"]
 
 
 @pytree
@@ -62,7 +61,7 @@ class RefittedBox(Refits):
 
     def init(self) -> BoxPosterior:
         model = self.box
-        base, variances = zip(*(_unscaled(form.kernel) for form in model.forms), strict=True)
+        base, variances = zip(*(unscaled(form.kernel) for form in model.forms), strict=True)
         scales = [jnp.broadcast_to(jnp.asarray(length_scales(kernel)[0], self.dtype), (self.domain.dimension,)) for kernel in base]
         parameters = HyperParameters(
             length_scale=jnp.stack(scales),
@@ -159,11 +158,6 @@ class RefittedBox(Refits):
         return index, replace(posterior, belief=belief)
 
 
-def _unscaled(kernel: Kernel) -> tuple[Kernel, Any]:
-    """Return the unscaled kernel and its variance."""
-    return (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
-
-
 def _kernel(kernel: Kernel, length_scale: Array, variance: Array) -> Scale:
     """Return a kernel with other hyper-parameters."""
-    return Scale(kernel=with_length_scale(_unscaled(kernel)[0], length_scale), variance=variance)
+    return Scale(kernel=with_length_scale(unscaled(kernel)[0], length_scale), variance=variance)

@@ -104,8 +104,7 @@ class Collapsed:
             along_all = along_all + noises[:, None, None] * jnp.eye(size, dtype=means.dtype)[None]
             turned = along_all.transpose(0, 2, 1).reshape(len(place), -1)
             both = jnp.matmul(along_all.reshape(len(place), -1), turned.T, precision="highest")
-            information: Array = 0.5 * outputs * (both + (total - size) * noises[:, None] * noises[None])
-            return information
+            return 0.5 * outputs * (both + (total - size) * noises[:, None] * noises[None])
 
         if informed is True:
             return value, gradient, informing()
@@ -214,8 +213,7 @@ def _eliminated(rows: Array, first: Scalar, floors: Array) -> tuple[Array, Array
         left = jnp.where(own[None] & (numbers > number)[:, None], 0, rows) - after[:, None] * unit[None]
         return jnp.where((numbers == number)[:, None], (unit / jnp.sqrt(pivot))[None], left), logdet + jnp.log(pivot)
 
-    done: tuple[Array, Array] = jax.lax.fori_loop(0, size, eliminate, (rows, jnp.zeros((), rows.dtype)))
-    return done
+    return jax.lax.fori_loop(0, size, eliminate, (rows, jnp.zeros((), rows.dtype)))
 
 
 def inverse_diagonal(matrix: Array) -> Array:

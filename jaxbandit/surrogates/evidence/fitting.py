@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -121,7 +121,7 @@ def fit_many(
         side = len(sets) if jax.default_backend() != "cpu" else 16 if size <= 24 else 1
         first = canonicalise((start, noise_variance, prior, span))
         fits = _maximised(*first, {}, data, fixed=tuple(fixed), search=Search(starts=starts, seed=seed), side=min(side, len(sets)))
-        return cast(Fit[K], jax.tree.map(np.asarray, fits))
+        return jax.tree.map(np.asarray, fits)
 
 
 def checked_start(kernel: K, points: np.ndarray, fixed: Sequence[str]) -> K:
@@ -203,8 +203,7 @@ def maximise(
 
     def rebuild(place: Array) -> tuple[K, Array]:
         values = [leaf if part is None else jnp.exp(part) for leaf, part in zip(leaves, placed(place), strict=True)]
-        rebuilt: tuple[K, Array] = jax.tree.unflatten(structure, values)
-        return rebuilt
+        return jax.tree.unflatten(structure, values)
 
     def by_path(place: Array) -> dict[str, Array]:
         parts = zip(now.items(), placed(place), strict=True)
@@ -256,8 +255,7 @@ def maximise(
 
 def with_arrays(kernel: K) -> K:
     """Return a kernel with float64 arrays on the host as leaves."""
-    converted: K = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), kernel, is_leaf=is_sequence_of_numbers)
-    return converted
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), kernel, is_leaf=is_sequence_of_numbers)
 
 
 def paths(kernel: object) -> list[str]:

@@ -174,8 +174,7 @@ def constants(
     size = int(np.count_nonzero(data.counts))
     roots = np.sqrt(data.counts[:size] / noise_variance)
     solved = np.linalg.solve(np.eye(size) + roots[:, None] * roots * matrix[:size, :size], roots)
-    means: np.ndarray = np.asarray(data.means)[:, :size] @ (roots * solved) / (1 / constant + solved @ roots)
-    return means
+    return np.asarray(data.means)[:, :size] @ (roots * solved) / (1 / constant + solved @ roots)
 
 
 def _known(points: np.ndarray, values: np.ndarray, constant: float, prior: Prior | None) -> tuple[Collapsed, Prior | None]:

@@ -29,7 +29,7 @@ from jaxbandit.core.pytree import float_dtype, pytree, remember, replace, static
 from jaxbandit.domains import Box, Domain
 from jaxbandit.host.memory import check_fits
 from jaxbandit.kernels import Kernel, OnAxes, Scale, same
-from jaxbandit.kernels.base import covariance_matrices, parts
+from jaxbandit.kernels.base import covariance_matrices, parts, unscaled
 from jaxbandit.surrogates import precision as rules
 from jaxbandit.surrogates.choose import OutputKernels, Variance, one_per_output, points_and_values, variance_or_function
 from jaxbandit.surrogates.features import ProductFeatures, contract, kept_products, outer, pivots, prior_variance
@@ -37,10 +37,8 @@ from jaxbandit.surrogates.groups import Grouped
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import PRECISIONS, arithmetic
 
-__all__ = ["RangedSurrogate", "ranged"]
 
-
-class RangeRules(NamedTuple):
+class RangeRules:
     """Rules for features of a range of length-scales.
 
     Attributes:
@@ -52,9 +50,6 @@ class RangeRules(NamedTuple):
     share_of_pivots: float = 0.1
     tried: int = 9
     slack: float = 1e-5
-
-
-RANGES = RangeRules()
 
 
 @pytree
@@ -94,8 +89,7 @@ def _polynomials(coefficients: Table, length_scale: Table, low: Table, high: Tab
     for _ in range(2, len(coefficients)):
         rows.append(2 * place * rows[-1] - rows[-2])
     exact = {"precision": jax.lax.Precision.HIGHEST} if numpy is jnp else {}
-    features: Table = numpy.tensordot(numpy.stack(rows, axis=-1), coefficients, axes=1, **exact)
-    return features
+    return numpy.tensordot(numpy.stack(rows, axis=-1), coefficients, axes=1, **exact)
 
 
 def with_length_scale(kernel: Kernel, length_scale: PerAxis) -> Kernel:
@@ -129,7 +123,7 @@ def nystroem_features(
         axes = [_Axis.of(kernel, number, domain, low[number], high[number], tolerance) for number in range(domain.dimension)]
     sizes = outer([np.max([np.max(a * a, axis=0) for a, _ in axis.tried], axis=0) for axis in axes])
     # The residual is measured at combinations of the ends and the middle of each range, if there are few enough.
-    some, max_combinations = [axis.tried[:: (RANGES.tried - 1) // 2] for axis in axes], 81
+    some, max_combinations = [axis.tried[:: (RangeRules.tried - 1) // 2] for axis in axes], 81
     few = len(some[0]) ** len(some) <= max_combinations
     combinations = list(itertools.product(*some) if few else zip(*(axis.tried for axis in axes), strict=True))
     moved = sum(axis.distance for axis in axes) ** 2
@@ -180,7 +174,7 @@ class _Axis(NamedTuple):
 
         features = functools.cache(_features_on_pivots(part, points, low, tolerance))
         # The places are both ends and irregular numbers between them, multiples of the golden ratio without their whole parts.
-        places = np.sort(np.append(np.modf(np.arange(1, RANGES.tried - 1) * 0.5 * (np.sqrt(5) - 1))[0], [0.0, 1.0]))
+        places = np.sort(np.append(np.modf(np.arange(1, RangeRules.tried - 1) * 0.5 * (np.sqrt(5) - 1))[0], [0.0, 1.0]))
         scales = low * (high / low) ** places
         tried = [(features(scale), prior_variance(part(scale), points)) for scale in scales]
         deviations = [np.sqrt(float(variance.max())) for _, variance in tried]
@@ -203,7 +197,7 @@ class _Axis(NamedTuple):
             if distance < least:
                 best, least = coefficients, distance
             # More polynomials would follow the rounding.
-            if least <= enough or (least**2 <= RANGES.share_of_pivots * tolerance and distance > before / 2):
+            if least <= enough or (least**2 <= RangeRules.share_of_pivots * tolerance and distance > before / 2):
                 break
         return cls(best, tried, least)
 
@@ -223,7 +217,7 @@ def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low
         check_fits("domain", int(tables * 8 * columns * len(points)), what, "give fewer points, a larger low= or a smoother kernel")
 
     min_jitter = 1e-14
-    _, chosen, _ = pivots(part(low), points, RANGES.share_of_pivots * max(tolerance, min_jitter), len(points), check)
+    _, chosen, _ = pivots(part(low), points, RangeRules.share_of_pivots * max(tolerance, min_jitter), len(points), check)
 
     def nystroem(length_scale: float) -> tuple[np.ndarray, np.ndarray]:
         (matrix,) = covariance_matrices([part(length_scale)], [points], [points[chosen]])  # [n, q]
@@ -274,8 +268,8 @@ class RangedSurrogate(Surrogate):
     def factorised(self) -> RangedSurrogate:
         """Return the model with the features of its length-scale and variance."""
         scales = jnp.broadcast_to(jnp.asarray(self.length_scale), (len(self.forms), self.domain.dimension))
-        inside = (scales >= jnp.asarray(self.low)[None] * (1 - RANGES.slack)) & (
-            scales <= jnp.asarray(self.high)[None] * (1 + RANGES.slack)
+        inside = (scales >= jnp.asarray(self.low)[None] * (1 - RangeRules.slack)) & (
+            scales <= jnp.asarray(self.high)[None] * (1 + RangeRules.slack)
         )
         variance = jnp.where(jnp.all(inside, axis=1), jnp.asarray(self.variance), jnp.nan)
         return replace(self, forms=tuple(form.at(scales[g], variance[g]) for g, form in enumerate(self.forms)))
@@ -287,7 +281,7 @@ class RangedSurrogate(Surrogate):
         kernels = []
         # A model in a program has no kernels.
         for kernel, group in zip(self.kernels, self.groups, strict=False):
-            own = with_length_scale(kernel.kernel if isinstance(kernel, Scale) else kernel, scale[group] if scale.ndim == 2 else scale)
+            own = with_length_scale(unscaled(kernel)[0], scale[group] if scale.ndim == 2 else scale)
             kernels.append(own if variance[group] == 1 else Scale(kernel=own, variance=float(variance[group])))
         return tuple(kernels)
 
@@ -315,7 +309,9 @@ class RangedSurrogate(Surrogate):
             )
         if not is_traced(self.length_scale):
             given = checks.numbers(name, self.length_scale)
-            if not np.all((given >= np.asarray(self.low) * (1 - RANGES.slack)) & (given <= np.asarray(self.high) * (1 + RANGES.slack))):
+            if not np.all(
+                (given >= np.asarray(self.low) * (1 - RangeRules.slack)) & (given <= np.asarray(self.high) * (1 + RangeRules.slack))
+            ):
                 raise InvalidArgument(
                     f"{name}: must lie between low {short(list(self.low))} and high {short(list(self.high))}, for which the model was"
                     f" built, got {short(self.length_scale)}"
@@ -334,7 +330,7 @@ def _largest_variance(kernel: Kernel, domain: Domain) -> float:
 
 def _factors(kernel: Kernel, dimension: int) -> tuple[Kernel, float, np.ndarray]:
     """Return the unscaled kernel, its variance and its only length-scale."""
-    base, variance = (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
+    base, variance = unscaled(kernel)
     scales = length_scales(base)
     if len(scales) != 1:
         raise InvalidArgument(f"kernel: must have one length-scale, got {type(base).__name__} with {len(scales)}")
@@ -403,7 +399,7 @@ def ranged(
     given = OutputKernels.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to, ends)
     bases, variances, scales = zip(*(_factors(own, domain.dimension) for own in given.members), strict=True)
     largest = [variance * _largest_variance(base, domain) for base, variance in zip(bases, variances, strict=True)]
-    facts, rounds = (largest, rules.least_variances(given.noise), given.means), horizon or rules.ROUNDING_LIMITS.unknown_horizon
+    facts, rounds = (largest, rules.least_variances(given.noise), given.means), horizon or rules.RoundingLimits.unknown_horizon
     need = rules.needed(*facts, rounds, refreshable=True)
     first = rules.chosen_precision(precision, need)
     rules.check_float64_suffices(*facts, rounds)

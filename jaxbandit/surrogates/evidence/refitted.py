@@ -27,8 +27,6 @@ from jaxbandit.surrogates.evidence.ranges import NystroemFeatures, RangedSurroga
 from jaxbandit.surrogates.posterior import AbstractSurrogate, Belief, Posterior, Surrogate
 from jaxbandit.surrogates.precision import in_step
 
-__all__ = ["RefittedPosterior", "RefittedSurrogate"]
-
 P = TypeVar("P", bound="RefittedPosterior")
 
 
@@ -130,8 +128,7 @@ class Refits(AbstractSurrogate):
         if not self.fits:
             return posterior
         # The number of rounds is the same in all trials, so that this stays a branch.
-        ended: P = jax.lax.cond(self._is_due(in_step(posterior.rounds)), self.fitted, lambda same: same, posterior)
-        return ended
+        return jax.lax.cond(self._is_due(in_step(posterior.rounds)), self.fitted, lambda same: same, posterior)
 
     def best(self, kernel: Scale, noise_variance: Array, data: Collapsed, extent: Array | float, bounds: Bounds) -> Fit[Scale]:
         """Fit standardised values in the ranges of :func:`learned` and ``bounds``."""
@@ -270,8 +267,7 @@ class RefittedSurrogate(Refits):
             given = [self._start(posterior, group, standards[group]) for group in groups]
             together = jax.vmap(self._fit)(*jax.tree.map(lambda *parts: jnp.stack(parts), *given))
             fits |= {group: jax.tree.map(lambda x, place=place: x[place], together) for place, group in enumerate(groups)}
-        stacked: tuple[HyperParameters, Array] = jax.tree.map(lambda *parts: jnp.stack(parts), *(fits[group] for group in range(len(fits))))
-        return stacked
+        return jax.tree.map(lambda *parts: jnp.stack(parts), *(fits[group] for group in range(len(fits))))
 
     def _start(self, posterior: RangedPosterior, group: int, own: _Standard) -> tuple[Collapsed, Scale, Array]:
         model, seen, now = self.ranged, posterior.seen, posterior.hyper_parameters
