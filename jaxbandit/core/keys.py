@@ -40,7 +40,7 @@ def typed(given: KeyOrSeed) -> Key:
     assert isinstance(given, jax.Array | np.ndarray)
     if jax.dtypes.issubdtype(given.dtype, jax.dtypes.prng_key):
         return given
-    return jax.random.wrap_key_data(jnp.asarray(given))  # type: ignore[no-any-return]
+    return jax.random.wrap_key_data(jnp.asarray(given))
 
 
 @checked
