@@ -351,9 +351,7 @@ class Scored(Algorithm[S]):
 
     estimator: Strategy
 
-    @property
-    def on_boxes(self) -> bool:
-        return True
+    on_boxes = True
 
     @property
     def on_contexts(self) -> bool:

@@ -159,13 +159,7 @@ class RandomSearch(Algorithm[BeliefState]):
     traits = Traits(learns=False)
     allowed: Annotated[Array, mask] | None = None
 
-    @property
-    def on_boxes(self) -> bool:
-        return True
-
-    @property
-    def on_contexts(self) -> bool:
-        return True
+    on_boxes = on_contexts = True
 
     def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         widths, domain = jnp.zeros((1 + arena.constraints,), arena.dtype), arena.surrogate.domain

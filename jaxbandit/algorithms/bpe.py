@@ -161,10 +161,7 @@ class Bpe(Algorithm[BpeState]):
         return jnp.asarray(self.width, state.q.dtype), zero, zero
 
     def stage_lengths(self, horizon: int) -> list[tuple[int, float]]:
-        """Return the rounds within the horizon and ``q_r`` of every stage.
-
-        Without ``mean_delay``, ``u_T = 0``.
-        """
+        """Return the rounds within the horizon and ``q_r`` of every stage."""
         q, played, stages = np.ones((), float_dtype()), 0, []
         while played < horizon:
             q, length = map(np.asarray, self._next(horizon, q, played))

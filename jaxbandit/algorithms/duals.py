@@ -150,9 +150,7 @@ class Scgp(Algorithm[ScgpState]):
 
     traits = Traits(sees_constraints=True)
 
-    @property
-    def on_contexts(self) -> bool:
-        return True
+    on_contexts = True
 
     def init(self, arena: Arena) -> ScgpState:
         return ScgpState(

@@ -68,9 +68,7 @@ class Scbo(Algorithm[ScboState]):
     successes: Annotated[int, whole(1), Letter("tau_s")] = static(default=3)
     failures: Annotated[int, whole(1), Letter("tau_f")] | None = static(default=None)
 
-    @property
-    def on_boxes(self) -> bool:
-        return True
+    on_boxes = True
 
     def init(self, arena: Arena) -> ScboState:
         return ScboState(

@@ -256,24 +256,15 @@ class PartOfBox(Box):
         return Domain(points=self.from_unit(distinct), names=self.names, categories=self.categories)
 
     def holds(self, points: Any) -> Any:
-        """Return whether the constraints hold at ``points [n, d]``.
-
-        The points are in the unit cube.
-        """
+        """Return whether constraints hold at ``points [n, d]`` of the unit cube."""
         return self.region.holds(points, self.from_unit(points))
 
     def onto(self, points: Any) -> Any:
-        """Return the nearest points ``[n, d]`` inside the linear constraints.
-
-        Whole numbers count as continuous.
-        """
+        """Return the nearest points ``[n, d]`` inside, with whole numbers as continuous."""
         return self.region.onto(points, whole=True)
 
     def beside(self, points: Any) -> Any:
-        """Return the nearest points ``[n, d]`` along continuous axes.
-
-        They satisfy the linear constraints.
-        """
+        """Return the nearest points ``[n, d]`` inside along continuous axes."""
         return self.region.onto(points)
 
     @checked
@@ -308,10 +299,7 @@ class PartOfBox(Box):
         return self.beside(found.reshape(-1, self.dimension)).reshape(found.shape)
 
     def design(self, key: Key, count: int, dtype: np.dtype) -> Array:
-        """Return candidates ``[count, d]`` in the cube, far apart.
-
-        Each is the furthest of 16 random points from the candidates before it.
-        """
+        """Return candidates ``[count, d]``, each the furthest of 16 from those before."""
         own = jnp.asarray(self.unit, dtype)
         drawn = own[jax.random.randint(key, (count, 16), 0, self.size)]
 

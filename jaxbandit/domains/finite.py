@@ -145,10 +145,7 @@ def arms(count: Annotated[int, whole(1, MOST_POINTS)]) -> Domain:
 
 
 def part_of(domain: Domain, such_that: Sequence[SuchThat]) -> Domain:
-    """Return the allowed points of a finite domain, as a set.
-
-    Without constraints it is the domain itself.
-    """
+    """Return the allowed points of a domain, or without constraints itself."""
     if not such_that:
         return domain
     names, points = [domain.name_of(axis) for axis in range(domain.dimension)], np.asarray(domain.points, np.float64)

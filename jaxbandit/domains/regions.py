@@ -55,10 +55,7 @@ class Limit:
     function: Callable[..., Any] | None = None
 
     def excess(self, points: Any) -> Any:
-        """Return by how much ``points [n, d]`` exceed the bound.
-
-        Points and bound are in the units of the axes.
-        """
+        """Return how far ``points [n, d]`` exceed the bound, in axes' units."""
         if self.function is None:
             return points @ numpy_of(points).asarray(self.factors, points.dtype) - self.bound
         if not isinstance(points, np.ndarray):
@@ -67,10 +64,7 @@ class Limit:
             return np.asarray(_evaluated(self.function, self.names)(points))
 
     def holds(self, points: np.ndarray) -> np.ndarray:
-        """Return whether the constraint holds at ``points [n, d]``.
-
-        The points are of a finite domain.
-        """
+        """Return whether the constraint holds at ``points [n, d]`` of a domain."""
         excess: np.ndarray = self.excess(points)
         # On grids a constraint holds within a billionth of the sizes of its terms.
         near = 1e-9 * (np.abs(points) @ np.abs(self.factors) + abs(self.bound)) if self.factors else 0.0
@@ -164,10 +158,7 @@ class _Reader:
         return total
 
     def factor(self) -> np.ndarray:
-        """Return factors and constant ``[d + 1]`` of a part.
-
-        A part is a number, a name or a bracket.
-        """
+        """Return factors and constant of a number, a name or a bracket."""
         found = np.zeros(len(self.names) + 1)
         if sign := self.taken(re.compile(r"[+-]")):
             return self.factor() * (1 if sign == "+" else -1)
@@ -198,10 +189,7 @@ class _Reader:
         return found.group()
 
     def refused(self, words: str = "") -> checks.InvalidArgument:
-        """Return the error with these words, or with the grammar.
-
-        The grammar comes with the place where the text leaves it.
-        """
+        """Return the error with these words, or with the grammar."""
         at = f"cannot be read from {checks.short(self.rest)} on" if self.rest else "ends too early"
         grammar = f"{at}; give sums of names and numbers with <=, >= or = between them, such as 'a + 2 * b <= 1'"
         return checks.InvalidArgument(f"{self.where}: {words or grammar}")
@@ -210,10 +198,7 @@ class _Reader:
 def mask_of(
     such_that: Sequence[SuchThat], names: Sequence[str], points: np.ndarray, categories: Sequence[Sequence[str]] = ()
 ) -> np.ndarray:
-    """Return whether ``points [M, d]`` satisfy constraints.
-
-    The points are in the units of the axes.
-    """
+    """Return whether ``points [M, d]``, in the axes' units, satisfy constraints."""
     limits, allowed = limits_of(such_that, names), np.ones(len(points), bool)
     check_kinds(limits, [bool(labels) for labels in categories] or [False] * len(names))
     for limit in limits:
@@ -321,10 +306,7 @@ class Region:
         return self._cut(moved, deeper) if len(rows) > 1 and free.all() else moved
 
     def walked(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Return ends ``[count, d]`` of random walks inside linear constraints.
-
-        The walk is hit and run (Smith 1984).
-        """
+        """Return ends ``[count, d]`` of hit-and-run walks inside (Smith 1984)."""
         rows, bounds, equal = np.asarray(self.rows), self._depths(np.dtype(np.float32)), np.asarray(self.equal)
         dimension = rows.shape[1]
         sides = np.eye(dimension)
@@ -379,10 +361,7 @@ class Region:
         return after
 
     def _cut(self, points: Any, deeper: float | None = None) -> Any:
-        """Return points ``[n, d]`` cut off at the region's edge.
-
-        They lie on the way from the middle to the given points.
-        """
+        """Return points ``[n, d]`` moved towards the middle until inside."""
         module, kind = numpy_of(points), points.dtype
         middle, equal, bounds = module.asarray(self.middle, kind), np.asarray(self.equal), self._depths(kind, deeper)
         rows = np.asarray(self.rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from jaxbandit.core.declare import Array
 from jaxbandit.fused.cells import Operation, Ref, Rows, Unsupported, Value, as_numbers
-from jaxbandit.fused.plan import FusedKernel, KernelInputs, Moment, RootForm, RoundParts
+from jaxbandit.fused.plan import FusedKernel, KernelInputs, Moment, RoundParts
 from jaxbandit.surrogates.features import ProductFeatures
 
 
@@ -206,7 +206,7 @@ def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Featu
     return FeatureExpansion([a1, a2, is_kept, starts.astype(np.int32)], (high, cut.shape[1]), high, run, order)
 
 
-def run_on_gpu(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
+def run_on_gpu(plan: FusedKernel, parts: RoundParts, form: Any, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
     """Return records ``[B, T, w]`` and, after all rounds, roots, means, variances."""
     trials, rounds, outputs = given.noise.shape
     rank, more = up(form.rank, Tiles.columns), up(form.rank, Tiles.columns) - form.rank

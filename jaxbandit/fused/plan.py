@@ -9,14 +9,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Scored
+from jaxbandit.algorithms.base import Algorithm, Arena, Observation, S, Scored
 from jaxbandit.core.checks import InvalidArgument, is_traced
 from jaxbandit.core.declare import Array, checked
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace
@@ -30,11 +30,6 @@ from jaxbandit.surrogates.posterior import deviation
 
 if TYPE_CHECKING:
     from jax.extend import core
-
-S = TypeVar("S")
-"""State of an algorithm."""
-RootForm: TypeAlias = Any
-"""Form of the posterior with a root of the covariance of the weights of features."""
 
 
 class FusedKernel(NamedTuple):
@@ -184,10 +179,7 @@ class RoundParts(NamedTuple):
         return first.astype(np.int32), noise_variance, carry, constants, constants[-self.outputs :]
 
     def chosen(self, rows: Rows, now: Moment) -> tuple[Value, Value]:
-        """Return the chosen index and the status bits of the choice.
-
-        The index is float32, and ``M`` if a score is NaN.
-        """
+        """Return the index as float32, ``M`` if NaN, and status bits."""
         score, *rest = [cells.item() for cells in compute(self.choose, self._given(now), rows)]
         masks, otherwise = rest[: len(self.flags)], rest[len(self.flags) :]
         bits: Value = np.int32(0)
@@ -210,10 +202,7 @@ class RoundParts(NamedTuple):
 
 
 def round_parts(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> RoundParts:
-    """Return the parts of a round, traced at one point or more.
-
-    The algorithm, the arena's numbers and the state may be tracers.
-    """
+    """Return the parts of a round, traced at one point or more."""
     (_, leaves_of_state, joined), model = parted(state), arena.surrogate.model
     if any(jnp.shape(leaf)[-1:] == (arena.size,) for leaf in leaves_of_state):
         raise Unsupported("its state holds a number for every point")
@@ -306,7 +295,7 @@ def play(
     run = module.run_on_gpu if plan.platform == "gpu" else module.run_on_tpu
 
     @custom_vmap
-    def kernel(form: RootForm, given: KernelInputs) -> list[Array]:
+    def kernel(form: Any, given: KernelInputs) -> list[Array]:
         return jax.tree.map(lambda x: x[0], run(plan, parts, form, arena.size, jax.tree.map(lambda x: x[None], given)))
 
     @kernel.def_vmap

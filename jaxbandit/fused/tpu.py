@@ -8,6 +8,7 @@ trials.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +18,13 @@ from jax.experimental.pallas import tpu as pltpu
 
 from jaxbandit.core.declare import Array
 from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
-from jaxbandit.fused.plan import FusedKernel, KernelInputs, Moment, RootForm, RoundParts
+from jaxbandit.fused.plan import FusedKernel, KernelInputs, Moment, RoundParts
 
 # A core has noise and records of 128 rounds beside it at once.
 PART_ROUNDS = 128
 
 
-def run_on_tpu(plan: FusedKernel, parts: RoundParts, form: RootForm, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
+def run_on_tpu(plan: FusedKernel, parts: RoundParts, form: Any, size: int, given: KernelInputs) -> tuple[Array, Array, Array, Array]:
     """Return records ``[B, T, w]`` and, after all rounds, roots, means, variances."""
     trials, rounds, outputs = given.noise.shape
     # Vector registers have 8 sublanes.

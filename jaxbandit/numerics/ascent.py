@@ -1,7 +1,4 @@
-"""Ascent of a score on the unit cube.
-
-It runs from several points at once.
-"""
+"""Ascent of a score on the unit cube, from several points."""
 
 from __future__ import annotations
 
@@ -96,10 +93,7 @@ def ascend(
         return ((place <= 0) & (gradient < 0)) | ((place >= 1) & (gradient > 0))
 
     def inside(place: Array, along: Array) -> Array:
-        """Return the directions ``[n, d]`` without parts that lead outside.
-
-        Outside is beyond the part of the cube.
-        """
+        """Return the directions ``[n, d]`` without parts that lead outside."""
         assert onto is not None
         length = jnp.maximum(jnp.sqrt(jnp.sum(along * along, axis=-1)), jnp.finfo(along.dtype).tiny)[:, None]
         return (onto(place + Steps.probe * along / length) - place) * (length / Steps.probe)
@@ -165,10 +159,7 @@ def ascend(
 
 
 def _first_inverse(gradient: Array) -> Array:
-    """Return the first inverse Hessians ``[n, d, d]`` along ``gradient [n, d]``.
-
-    They are multiples of the unit matrix.
-    """
+    """Return multiples of the unit matrix, the first inverses ``[n, d, d]``."""
     slope = jnp.sqrt(jnp.sum(gradient * gradient, axis=-1))
     scale = Steps.first / jnp.maximum(slope, jnp.finfo(slope.dtype).tiny)
     return jnp.eye(gradient.shape[1], dtype=gradient.dtype)[None] * scale[:, None, None]

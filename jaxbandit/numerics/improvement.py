@@ -1,7 +1,4 @@
-"""Logarithms of improvement, feasibility and share of the signal.
-
-They are the expected improvement and the probability that constraints hold.
-"""
+"""Logarithms of expected improvement, feasibility and the share of the signal."""
 
 from __future__ import annotations
 
@@ -95,10 +92,7 @@ def _log_normal_cdf(z: Array) -> Array:
 
 
 def _positive_deviations(sd: Array) -> Array:
-    """Return standard deviations with a finite inverse square.
-
-    Smaller deviations become the least such value.
-    """
+    """Return deviations, raised to the least with a finite inverse square."""
     sd = jnp.asarray(sd)
     sd = sd if jnp.issubdtype(sd.dtype, jnp.floating) else sd.astype(float_dtype())
     return jnp.maximum(sd, math.sqrt(jnp.finfo(sd.dtype).tiny))

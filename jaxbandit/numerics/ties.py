@@ -1,7 +1,4 @@
-"""The best of scores ``[M]``, and its ties.
-
-Reductions and sums are over points.
-"""
+"""The best of scores ``[M]``, its ties, and reductions over points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,1 @@
-"""The parts of a choice.
-
-They are estimators and widths, penalties, scores, safe sets and consensus.
-"""
+"""Estimators and widths, penalties, scores, safe sets and consensus."""

@@ -51,10 +51,7 @@ class Score(NamedTuple):
         return cls(jnp.where(unknown, jnp.nan, feasible), flags=((infeasible, Status.OK),), otherwise=least, limited=limited)
 
     def choose(self) -> tuple[Array, Array | int]:
-        """Return the index of the chosen point and the raised status bits.
-
-        The index is ``M`` where a score is NaN.
-        """
+        """Return the index of the point, ``M`` if NaN, and status bits."""
         raised = [everywhere(mask) for mask, _ in self.flags]
         bits: Array | int = 0
         for is_so, (_, flag) in zip(raised, self.flags, strict=True):
@@ -96,10 +93,7 @@ class Score(NamedTuple):
         return jnp.clip(self.limited[1], 0, self._bends(prices))
 
     def largest_cost(self, prices: Array) -> Array:
-        """Return the largest cost on whose edge the best point may lie.
-
-        It is minus infinity where no cost has such an edge.
-        """
+        """Return the largest cost whose edge may be best, or minus infinity."""
         if self.limited is None:
             return jnp.full_like(self.values, -jnp.inf)
         costs = self.limited[1]

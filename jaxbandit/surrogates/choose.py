@@ -293,10 +293,7 @@ def _check_residual(built: Built | BoxFeatures, tolerance: float, limit: str, re
 
 @dataclasses.dataclass(frozen=True)
 class OutputKernels:
-    """Kernels, prior means and groups of outputs, and noise of the groups.
-
-    Outputs of a group share a factor.
-    """
+    """Kernels, prior means and groups of outputs, and noise of the groups."""
 
     domain: Domain
     kernels: list[Kernel]  # [k]

@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ import numpy as np
 
 from jaxbandit.core.blocks import by_platform
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import Array, Key, Scalar, Table
+from jaxbandit.core.declare import Array, Key, Scalar, T, Table
 from jaxbandit.core.fields import Described
 from jaxbandit.core.pytree import pytree
 from jaxbandit.domains import Domain
@@ -33,8 +33,6 @@ from jaxbandit.host.memory import check_fits, host_memory
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.base import covariance_matrices, covariances_with
 from jaxbandit.kernels.functions import matmul
-
-S = TypeVar("S")
 
 
 class Effort:
@@ -77,10 +75,10 @@ def _update_on_gpus(root: Array, phi: Array, noise: Array) -> tuple[Array, Array
 square_root_update = by_platform(_update, cuda=_update_on_gpus)
 
 
-class Form(Described, abc.ABC, Generic[S]):
+class Form(Described, abc.ABC, Generic[T]):
     """Abstract form of the posterior of a group of outputs.
 
-    It has ``rank`` basis functions, ``r``, and computes from the state ``S`` of a trial, with ``trials_per_block`` side by side on a CPU
+    It has ``rank`` basis functions, ``r``, and computes from the state ``T`` of a trial, with ``trials_per_block`` side by side on a CPU
     core. It is ``refreshable`` if a new computation of the variance costs less than float64 does, and has ``outputs_together`` if the
     outputs of a group, and alike groups, are computed side by side.
     """
@@ -103,34 +101,34 @@ class Form(Described, abc.ABC, Generic[S]):
         def residual(self) -> Scalar: ...  # [] largest share left out
 
     @abc.abstractmethod
-    def init(self) -> S:
+    def init(self) -> T:
         """Return the state before any data."""
 
     @abc.abstractmethod
-    def absorb(self, state: S, index: Array, noise: Array, present: Array | None = None) -> tuple[S, Array, Array, Array]:
+    def absorb(self, state: T, index: Array, noise: Array, present: Array | None = None) -> tuple[T, Array, Array, Array]:
         """Return the conditioned state, ``phi [r]``, ``u [r]`` and ``s``."""
 
     @abc.abstractmethod
-    def row(self, state: S, index: Array) -> Array:
+    def row(self, state: T, index: Array) -> Array:
         """Return the feature vector ``[r]`` of the grid point ``index []``."""
 
     @abc.abstractmethod
-    def expand(self, state: S, weights: Array) -> Array:
+    def expand(self, state: T, weights: Array) -> Array:
         """Return ``Phi weights [M]``, the function that has ``weights [r]``."""
 
     @abc.abstractmethod
-    def covariance(self, state: S, indices: Array) -> Array:
+    def covariance(self, state: T, indices: Array) -> Array:
         """Return the posterior covariance ``[n, M]`` of ``indices [n]`` with all points."""
 
     @abc.abstractmethod
-    def spread(self, state: S) -> Array:
+    def spread(self, state: T) -> Array:
         """Compute the posterior variance ``[M]`` from the state alone."""
 
     @abc.abstractmethod
-    def draw(self, state: S, key: Key) -> Array:
+    def draw(self, state: T, key: Key) -> Array:
         """Sample the zero-mean posterior at all points jointly, ``[M]``."""
 
-    def observe(self, state: S, index: Array, noise: Array, present: Array | None = None) -> tuple[S, Array, Array, Array]:
+    def observe(self, state: T, index: Array, noise: Array, present: Array | None = None) -> tuple[T, Array, Array, Array]:
         """Condition on one observation at ``index []``.
 
         Returns the state, ``u [r]``, ``c = Phi u [M]`` and ``s = noise + c[index]``. If ``present []`` is false the state stays the same,

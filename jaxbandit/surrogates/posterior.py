@@ -294,11 +294,6 @@ def _name_of(output: int) -> str:
     return f"constraint {output}" if output else "reward"
 
 
-def _by_output(texts: Sequence[str]) -> str:
-    """Return the text that all outputs share, else a line for each."""
-    return texts[0] if len(set(texts)) == 1 else "\n".join(f"{_name_of(output)}: {text}" for output, text in enumerate(texts))
-
-
 @pytree
 class Surrogate(AbstractSurrogate):
     """Gaussian-process model of reward and constraints on a grid.
@@ -518,7 +513,8 @@ class Surrogate(AbstractSurrogate):
         noise = [] if jnp.ndim(self.noise_variance) == 2 else [np.asarray(self.noise_variance)[group] for group in self.groups]
         facts = {"kernel": [repr(kernel) for kernel in self.kernels], "noise variance": [f"{variance:.4g}" for variance in noise]}
         facts |= {"prior mean": [f"{mean:.4g}" for mean in np.asarray(self.prior_mean)]}
-        rows = [(name, _by_output(texts)) for name, texts in facts.items() if texts]
+        named = {name: [f"{_name_of(output)}: {text}" for output, text in enumerate(texts)] for name, texts in facts.items()}
+        rows = [(name, texts[0] if len(set(texts)) == 1 else "\n".join(named[name])) for name, texts in facts.items() if texts]
         return html_fields(type(self).__name__, [("points", axes), *rows, ("computation", self.describe())])
 
     def __post_init__(self) -> None:

@@ -81,8 +81,11 @@ class RefittedBox(Refits):
         return self._with(posterior.hyper_parameters, posterior.prior_mean)
 
     def _with(self, given: HyperParameters, prior_mean: Array) -> BoxSurrogate:
+        def kernel(own: Kernel, length_scale: Array, variance: Array) -> Scale:
+            return Scale(kernel=with_length_scale(unscaled(own)[0], length_scale), variance=variance)
+
         numbers = given.length_scale, given.variance
-        forms = [batch.with_kernels(_kernel, *(of(x, batch.groups) for x in numbers)) for batch in self.box.grouped.batches]
+        forms = [batch.with_kernels(kernel, *(of(x, batch.groups) for x in numbers)) for batch in self.box.grouped.batches]
         return replace(self.box, alike=tuple(forms), noise_variance=given.noise_variance, prior_mean=prior_mean)
 
     def observe(self, posterior: BoxPosterior, index: Array, values: Array, present: Array | None = None) -> BoxPosterior:
@@ -156,8 +159,3 @@ class RefittedBox(Refits):
         """Return the index of ``point [d]``, and the posterior with it."""
         index, belief = self.in_force(posterior).place(posterior.belief, point)
         return index, replace(posterior, belief=belief)
-
-
-def _kernel(kernel: Kernel, length_scale: Array, variance: Array) -> Scale:
-    """Return a kernel with other hyper-parameters."""
-    return Scale(kernel=with_length_scale(unscaled(kernel)[0], length_scale), variance=variance)
