@@ -282,7 +282,7 @@ class Refitted(Wrapper[S]):
         refitted: AbstractSurrogate
         if isinstance(model, RangedSurrogate):
             refitted = RefittedSurrogate(
-                ranged=replace(model, forms=tuple(batch.form for batch in model.grouped.batches)), fits=fits, **how
+                ranged=replace(model, forms=tuple(batch.form for batch in model.grouped.batched())), fits=fits, **how
             )
         else:
             refitted = RefittedBox(box=model.separate(), fits=fits, **how)

@@ -182,7 +182,7 @@ class Hallucinate(Policy):
         if learner.one_root:
             return _one_root(learner)
         model, belief = learner.arrivals, learner.chosen.init()
-        factors = tuple(batch.init() for batch in model.grouped.batches)
+        factors = tuple(batch.init() for batch in model.grouped.batched())
         weights = tuple(jnp.zeros((model.forms[g].rank,), belief.shift.dtype) for g in model.groups)
         return HallucinatePosterior(belief=belief, factors=factors, weights=weights, chosen=jnp.int32(0))
 

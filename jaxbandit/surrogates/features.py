@@ -109,10 +109,6 @@ class Form(Described, abc.ABC, Generic[T]):
         """Return the conditioned state, ``phi [r]``, ``u [r]`` and ``s``."""
 
     @abc.abstractmethod
-    def row(self, state: T, index: Array) -> Array:
-        """Return the feature vector ``[r]`` of the grid point ``index []``."""
-
-    @abc.abstractmethod
     def expand(self, state: T, weights: Array) -> Array:
         """Return ``Phi weights [M]``, the function that has ``weights [r]``."""
 
@@ -143,6 +139,10 @@ class SquareRoot(Form[Array]):
 
     # Features leave out this part of the prior variance, k(x, x) - sum_r phi^2, and no observation reduces it.
     left_out: Scalar | Table = 0.0  # [M]
+
+    @abc.abstractmethod
+    def row(self, state: Array, index: Array) -> Array:
+        """Return the feature vector ``[r]`` of the grid point ``index []``."""
 
     def init(self) -> Array:
         return jnp.eye(self.rank, dtype=jnp.asarray(self.prior_variance).dtype)

@@ -1,4 +1,4 @@
-"""Groups of outputs that share a factor, and the forms of their posteriors.
+"""Groups of outputs that share a factor, and their posteriors' forms.
 
 On a box, forms that differ in numbers only are one batch. On a finite domain every group is a batch by itself.
 """
@@ -20,7 +20,7 @@ from jaxbandit.surrogates.features import Form
 
 
 @pytree
-class Batch:
+class FormBatch:
     """Form of ``B`` groups of ``c`` outputs, with one state.
 
     If there are several groups, leaves of form and state have a leading axis ``[B]``, except candidates and points, which all groups
@@ -37,7 +37,7 @@ class Batch:
         return np.asarray(self.outputs)[:, 0]
 
     def noises(self, table: Any, index: Array) -> Array:
-        """Return noise variances ``[B]`` from a ``table [G]``, or ``[G, M]`` at ``index``."""
+        """Return noises ``[B]`` from ``table [G]``, or ``[G, M]`` at ``index``."""
         own = of(jnp.asarray(table), self.groups)
         return own if own.ndim == 1 else own[0, jnp.reshape(index, ())][None]
 
@@ -53,7 +53,7 @@ class Batch:
         states = jax.vmap(lambda form: _without_shared(replace(form, candidates=candidates).init()))(_without_shared(self.form))
         return replace(states, axes=candidates[self.form.numbers()].T, placed=jnp.int32(0))
 
-    def with_kernels(self, make: Callable[..., Kernel], *own: Array) -> Batch:
+    def with_kernels(self, make: Callable[..., Kernel], *own: Array) -> FormBatch:
         """Return the forms with kernels ``make(kernel, *own)``, with arguments ``[B, ...]``."""
         kernel = make(self.form.kernel, *(x[0] for x in own)) if self._is_one else jax.vmap(make)(self.form.kernel, *own)
         return replace(self, form=replace(self.form, kernel=kernel))
@@ -100,13 +100,13 @@ class Batch:
         return replace(form, candidates=self.form.candidates), replace(own, axes=state.axes, placed=state.placed)
 
     def absorb(self, state: Any, index: Array, noise: Array, present: Array | None = None) -> Any:
-        """Apply the form's method in every group, at ``index []`` or each group's own ``[B]``."""
+        """Apply the form's method in every group, at one index or ``[B]``."""
         return (
             self._alone(self.form.absorb, state, index, noise, present) if self._is_one else self._stepped(state, index, noise, present)[:4]
         )
 
     def observe(self, state: Any, index: Array, noise: Array, present: Array | None = None) -> Any:
-        """Apply the form's method in every group, at ``index []`` or each group's own ``[B]``."""
+        """Apply the form's method in every group, at one index or ``[B]``."""
         if self._is_one:
             return self._alone(self.form.observe, state, index, noise, present)
         after, _, u, s, column = self._stepped(state, index, noise, present)
@@ -134,36 +134,43 @@ class Batch:
 
 
 class Grouped(NamedTuple):
-    """Outputs ``k`` in ``G`` groups, whose forms are computed in batches."""
+    """Outputs ``k`` in ``G`` groups, whose forms are computed in batches.
 
-    batches: tuple[Batch, ...]
-    groups: tuple[int, ...]  # [k] numbers
+    Attributes:
+      groups: ``[k]`` numbers of the outputs' groups.
+      numbers: numbers of the groups of each batch.
+      batched: function that stacks the forms of each batch.
+    """
+
+    groups: tuple[int, ...]
+    numbers: tuple[tuple[int, ...], ...]
+    batched: Callable[[], tuple[FormBatch, ...]]
 
     @classmethod
     def of(cls, forms: Sequence[Form[Any]], groups: tuple[int, ...]) -> Grouped:
         """Return the groups of outputs whose forms ``[G]`` are given."""
-        alike: dict[Any, list[int]] = {}
+        alike: dict[Any, tuple[int, ...]] = {}
         for g, form in enumerate(forms):
             leaves, structure = jax.tree.flatten(form) if form.outputs_together else ([], g)
             kind = (structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves), groups.count(g))
-            alike.setdefault(kind, []).append(g)
+            alike[kind] = (*alike.get(kind, ()), g)
 
         def stacked(*leaves: Any) -> Array:
             return jnp.stack([jnp.asarray(leaf) for leaf in leaves])
 
-        batches = []
-        for numbers in alike.values():
-            form = forms[numbers[0]]
+        def batch(numbers: tuple[int, ...]) -> FormBatch:
+            form: Any = forms[numbers[0]]
             if len(numbers) > 1:
                 bare = jax.tree.map(stacked, *(_without_shared(forms[g]) for g in numbers))
-                form = replace(bare, candidates=form.candidates)  # type: ignore[attr-defined]
+                form = replace(bare, candidates=form.candidates)
             outputs = tuple(tuple(j for j, group in enumerate(groups) if group == g) for g in numbers)
-            batches.append(Batch(form=form, groups=tuple(numbers), outputs=outputs))
-        return cls(tuple(batches), groups)
+            return FormBatch(form=form, groups=numbers, outputs=outputs)
 
-    def pairs(self, factors: Sequence[Any]) -> zip[tuple[Batch, Any]]:
+        return cls(groups, tuple(alike.values()), lambda: tuple(map(batch, alike.values())))
+
+    def pairs(self, factors: Sequence[Any]) -> zip[tuple[FormBatch, Any]]:
         """Return each batch with its state."""
-        return zip(self.batches, factors, strict=True)
+        return zip(self.batched(), factors, strict=True)
 
     def of_group(self, factors: Sequence[Any], group: int) -> tuple[Form[Any], Any]:
         """Return the form and the state of a group by itself."""
@@ -171,16 +178,12 @@ class Grouped(NamedTuple):
 
     def joined(self, parts: Sequence[Array]) -> Array:
         """Return ``[G, ...]`` from an array ``[B, ...]`` for each batch."""
-        return in_order(parts, [batch.groups for batch in self.batches])
+        return in_order(parts, self.numbers)
 
     def by_group(self, parts: Sequence[T]) -> list[T]:
-        """Return a tree for each group from a tree of arrays ``[B, ...]`` for each batch."""
-        found = {
-            g: jax.tree.map(lambda x, b=b: x[b], part)
-            for batch, part in zip(self.batches, parts, strict=True)
-            for b, g in enumerate(batch.groups)
-        }
-        return [found[g] for g in range(len(found))]
+        """Return a tree for each group from a tree for each batch."""
+        places = {g: (n, b) for n, numbers in enumerate(self.numbers) for b, g in enumerate(numbers)}
+        return [jax.tree.map(lambda x, b=b: x[b], parts[n]) for n, b in map(places.__getitem__, range(len(places)))]
 
     def by_output(self, parts: Sequence[Array]) -> Array:
         """Return ``[k, ...]`` from an array ``[B, ...]`` for each batch."""
@@ -191,9 +194,10 @@ class Grouped(NamedTuple):
         return jnp.broadcast_to(table, (len(self.groups), *table.shape[1:])) if len(table) == 1 else of(table, self.groups)
 
     def each_output(self, function: Callable[..., Array], factors: Sequence[Any], *own: Any) -> Array:
-        """Return ``function(form, state, *own) [k, ...]`` of outputs with arguments ``own [k, ...]``."""
-        parts = [batch.each_output(function, factor, *own) for batch, factor in self.pairs(factors)]
-        return in_order(parts, [batch.outputs for batch in self.batches])
+        """Return ``function(form, state, *own)`` of outputs, with ``own [k, ...]``."""
+        batches = self.batched()
+        parts = [batch.each_output(function, factor, *own) for batch, factor in zip(batches, factors, strict=True)]
+        return in_order(parts, [batch.outputs for batch in batches])
 
     def expand(self, factors: Sequence[Any], weights: Sequence[Array]) -> Array:
         """Return the functions ``[k, M]`` that have the outputs' ``weights [r]``."""

@@ -341,7 +341,7 @@ class Surrogate(AbstractSurrogate):
     @one_program
     def init(self) -> Posterior:
         require(self.precision)
-        dtype, batches = self.dtype, self.grouped.batches
+        dtype, batches = self.dtype, self.grouped.batched()
         return Posterior(
             factors=tuple(batch.init() for batch in batches),
             shift=jnp.zeros((self.outputs, self.domain.size), dtype),
@@ -451,7 +451,10 @@ class Surrogate(AbstractSurrogate):
         return self.regrouped(self.groups, range(self.outputs))
 
     def regrouped(self, numbers: Sequence[int], groups: Sequence[int], **fields: Any) -> Self:
-        """Return the model of ``groups [k]`` that are those of ``numbers`` here, with other ``fields``."""
+        """Return the model with new ``groups [k]``, and with other ``fields``.
+
+        The new groups are the present groups of these ``numbers [G]``.
+        """
         tables = {name: value for name, axes in self.by_group.items() if jnp.ndim(value := getattr(self, name)) >= axes}
         own = {name: (value if checks.is_traced(value) else np.asarray(value))[np.asarray(numbers)] for name, value in tables.items()}
         return replace(self, forms=tuple(self.forms[g] for g in numbers), groups=tuple(groups), **own, **fields)

@@ -97,9 +97,6 @@ class RowCache(Form[RowState]):
     def absorb(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array, Array]:
         return self._absorbed(state, index, noise, present, with_column=False)[:4]
 
-    def row(self, state: RowState, index: Array) -> Array:
-        return jnp.concatenate([self.seeds[:, index], *(rows[:, index] for rows in state.rows)])
-
     def spread(self, state: RowState) -> Array:
         return state.residual + jnp.sum(jnp.square(self.expand(state, jnp.concatenate(state.root).T)), axis=0)
 
@@ -108,7 +105,8 @@ class RowCache(Form[RowState]):
     ) -> tuple[RowState, Array, Array, Array, Array]:
         """Absorb an observation, and return its column too if ``with_column``."""
         # The point has these basis weights on the seeds and the rows so far. A point that they do not explain adds a row.
-        known, unexplained = self.row(state, index), state.residual[index]
+        known = jnp.concatenate([self.seeds[:, index], *(rows[:, index] for rows in state.rows)])
+        unexplained = state.residual[index]
         fresh = (unexplained > self.residual * self.prior_variance[index]) & (state.pivots < self.blocks * self.block)
         fresh = fresh if present is None else fresh & present
         at = (jnp.arange(self.rank, dtype=jnp.int32) == np.shape(self.seeds)[0] + state.pivots) & fresh

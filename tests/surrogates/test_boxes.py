@@ -135,7 +135,7 @@ def test_a_posterior_under_another_kernel_is_that_of_a_model_with_it() -> None:
 
     @jax.jit
     def anew(model: BoxSurrogate, state: PoolState, noise: jax.Array, values: jax.Array, points: jax.Array) -> tuple[jax.Array, ...]:
-        [form] = model.grouped.batches
+        [form] = model.grouped.batched()
         state, weights, gain = form.each(lambda form, *own: form.conditioned(*own), state, noise[None], values[None])
         return state.rows, weights[0], gain[0], form.each(lambda form, own: form.weights_at(own, points), state)[0]
 

@@ -79,9 +79,6 @@ class BoxFeatures(BoxForm[FeatureState]):
     def apply_step(self, state: FeatureState, new: Array, present: Array | None) -> FeatureState:
         return replace(state, root=new)
 
-    def row(self, state: FeatureState, index: Array) -> Array:
-        return state.features[index]
-
     def expand(self, state: FeatureState, weights: Array) -> Array:
         return self._dense(state).expand(state.root, weights)
 

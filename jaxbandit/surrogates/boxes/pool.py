@@ -193,9 +193,6 @@ class Pool(BoxForm[PoolState]):
         after |= {name: after[name].swapaxes(-1, -2) for name in turned}
         return replace(state, **after, count=state.count + (1 if present is None else present.astype(jnp.int32)))
 
-    def row(self, state: PoolState, index: Array) -> Array:
-        return state.rows[:, index]
-
     def expand(self, state: PoolState, weights: Array) -> Array:
         return matmul(weights, state.rows)
 

@@ -17,7 +17,7 @@ from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.domains import Box
 from jaxbandit.surrogates.boxes.pool import Pool, PoolState, added, insert_column, with_next
 from jaxbandit.surrogates.features import prior_variance
-from jaxbandit.surrogates.groups import Batch, Grouped, in_order, of
+from jaxbandit.surrogates.groups import FormBatch, Grouped, in_order, of
 from jaxbandit.surrogates.posterior import (
     AbstractSurrogate,
     AnyPosterior,
@@ -53,7 +53,7 @@ class BoxSurrogate(Surrogate):
       alike: forms with fitted hyper-parameters; empty if ``forms`` have the hyper-parameters.
     """
 
-    alike: tuple[Batch, ...] = dataclasses.field(default=(), repr=False)
+    alike: tuple[FormBatch, ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def size(self) -> int:
@@ -94,12 +94,13 @@ class BoxSurrogate(Surrogate):
 
     @property
     def grouped(self) -> Grouped:
-        return Grouped(self.alike, self.groups) if self.alike else super().grouped
+        numbers = tuple(batch.groups for batch in self.alike)
+        return Grouped(self.groups, numbers, lambda: self.alike) if self.alike else super().grouped
 
     @one_program
     def init(self) -> Posterior:
         require(self.precision)
-        factors = tuple(batch.init() for batch in self.grouped.batches)
+        factors = tuple(batch.init() for batch in self.grouped.batched())
         return Posterior(
             factors=factors,
             shift=jnp.zeros((self.outputs, self.size), self.dtype),
@@ -127,15 +128,15 @@ class BoxSurrogate(Surrogate):
             anew, weights, gain = form.conditioned(state, noise, target[:, order])
             return anew, (weights, gain, form.expand(anew, weights), form.spread(anew))
 
-        factors, found, grouped = [], [], self.grouped
+        factors, found, outputs, grouped = [], [], [], self.grouped
         for batch, prior in grouped.pairs(first.factors):
             own = replace(prior, axes=prior.axes.at[:, at].set(places.T, mode="drop"), placed=placed)
             given = batch.noises(self.noise_variance, at), seen[batch.first], of(target, batch.outputs)
             factor, parts = batch.each(of_group, own, *given, in_turn=True)
             factors.append(factor)
             found.append(parts)
+            outputs.append(batch.outputs)
         weights, gains, shifts, variances = zip(*found, strict=True)
-        outputs = [batch.outputs for batch in grouped.batches]
         return replace(
             first,
             factors=tuple(factors),
@@ -158,7 +159,7 @@ class BoxSurrogate(Surrogate):
         The shifts are the means of ``weights [k, r]`` less the prior means. ``parts`` are the features ``[B, n, r]`` of the points for each
         form, if they were computed before.
         """
-        shifts, variances, grouped = [], [], self.grouped
+        shifts, variances, outputs, grouped = [], [], [], self.grouped
         if parts is None:
             parts = [batch.each(lambda form, own: form.weights_at(own, points), factor) for batch, factor in grouped.pairs(factors)]
 
@@ -170,7 +171,8 @@ class BoxSurrogate(Surrogate):
             shift, variance = batch.each(of_group, factor, v, of(weights, batch.outputs))
             shifts.append(shift.reshape(-1, len(points)))
             variances.append(variance)
-        return in_order(shifts, [batch.outputs for batch in grouped.batches]), grouped.joined(variances)
+            outputs.append(batch.outputs)
+        return in_order(shifts, outputs), grouped.joined(variances)
 
     @checked
     def draw_at(self, posterior: Posterior, key: Key, scale: Array, points: At) -> Array:

@@ -85,7 +85,7 @@ class RefittedBox(Refits):
             return Scale(kernel=with_length_scale(unscaled(own)[0], length_scale), variance=variance)
 
         numbers = given.length_scale, given.variance
-        forms = [batch.with_kernels(kernel, *(of(x, batch.groups) for x in numbers)) for batch in self.box.grouped.batches]
+        forms = [batch.with_kernels(kernel, *(of(x, batch.groups) for x in numbers)) for batch in self.box.grouped.batched()]
         return replace(self.box, alike=tuple(forms), noise_variance=given.noise_variance, prior_mean=prior_mean)
 
     def observe(self, posterior: BoxPosterior, index: Array, values: Array, present: Array | None = None) -> BoxPosterior:

@@ -287,7 +287,9 @@ class RangedSurrogate(Surrogate):
 
     @property
     def grouped(self) -> Grouped:
-        return Grouped.of(self.forms if all(form.axes for form in self.forms) else self.factorised().forms, self.groups)
+        grouped = super().grouped
+        is_ready = all(form.axes for form in self.forms)
+        return grouped if is_ready else grouped._replace(batched=lambda: self.factorised().grouped.batched())
 
     def largest_variances(self) -> list[float]:
         own = np.asarray(self.variance, np.float64)
