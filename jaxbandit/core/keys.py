@@ -46,7 +46,7 @@ def typed(given: KeyOrSeed) -> Key:
 @checked
 def threefry(given: Key) -> Key:
     """Return a Threefry key, because ``jax.random.poisson`` takes no other."""
-    return jax.random.wrap_key_data(jax.random.key_data(typed(given))[:2], impl="threefry2x32")  # type: ignore[no-any-return]
+    return jax.random.wrap_key_data(jax.random.key_data(typed(given))[:2], impl="threefry2x32")
 
 
 @checked
