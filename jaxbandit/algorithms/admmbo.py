@@ -18,7 +18,7 @@ from jaxbandit.core.status import Status
 from jaxbandit.numerics.improvement import log_expected_improvement, log_feasibility
 from jaxbandit.numerics.ties import pick, restricted_to, unit_box
 from jaxbandit.rules.consensus import Agreement, Consensus
-from jaxbandit.surrogates import Belief, Posterior
+from jaxbandit.surrogates import Posterior
 
 Evaluations: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
 
@@ -55,8 +55,8 @@ class Admmbo(Algorithm[AdmmboState]):
     point of largest ``q`` is chosen.
 
     After the stop every round repeats the answer: the best posterior mean of the reward among the evaluated points whose constraints hold
-    by posterior mean. The trial is flagged ``STOPPED``. ``widths`` are 1 for the evaluated function and 0 for the others, and all 0 after
-    the stop. A run records the number of ``evaluations`` before the stop, where a curve ends. ADMMBO needs feedback at once.
+    by posterior mean. The trial is flagged ``STOPPED``, and nothing is evaluated any more. A run records the number of
+    ``evaluations`` before the stop, where a curve ends. ADMMBO needs feedback at once.
 
     Attributes:
       penalty: first ``rho > 0``.
@@ -82,14 +82,14 @@ class Admmbo(Algorithm[AdmmboState]):
     cost_budget: Annotated[tuple[Evaluations, Evaluations], Letter("budget_g")] = static(default=(50, 5))
     outer_iterations: Annotated[int, whole(1, MOST_ROUNDS), Letter("outer")] = static(default=15)
 
-    traits = Traits(needs_feedback_at_once=True)
+    traits = Traits(needs_feedback_at_once=True, decoupled=True)
 
     def init(self, arena: Arena) -> AdmmboState:
         domain, zero = arena.surrogate.domain, jnp.int32(0)
         corner, rho = jnp.full((domain.dimension,), self.side, arena.dtype), jnp.asarray(self.penalty, arena.dtype)
         nowhere = jnp.zeros((1 + arena.constraints, domain.size), bool)
         return AdmmboState(
-            posterior=arena.surrogate.model.separate().init(),
+            posterior=arena.surrogate.init(),
             visited=nowhere,
             variables=Consensus.start(corner, arena.constraints, rho),
             stage=zero,
@@ -116,13 +116,12 @@ class Admmbo(Algorithm[AdmmboState]):
         score = jnp.where(state.stage == 0, optimality, feasibility)
         index = pick(jnp.where(running, score, self._answer(belief.mean, state.visited)))
         evaluated = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
-        return Decision(index=index, widths=evaluated.astype(mean.dtype)), state
+        return Decision(index=index, widths=jnp.zeros_like(evaluated, mean.dtype), outputs=evaluated), state
 
     def update(self, arena: Arena, state: AdmmboState, observation: Seen, t: Array) -> AdmmboState:
         running = state.flags == 0
-        present = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
         state = replace(
-            self._conditioned(arena, state, observation, present),
+            self.learn(arena, state, observation),
             left=state.left - 1,
             evaluations=state.evaluations + running.astype(jnp.int32),
         )
@@ -131,19 +130,10 @@ class Admmbo(Algorithm[AdmmboState]):
         return replace(moved, posterior=state.posterior, visited=state.visited)
 
     def learn(self, arena: Arena, state: AdmmboState, observation: Seen) -> AdmmboState:
-        """Condition on all functions at a point of an initial design."""
-        return self._conditioned(arena, state, observation, jnp.ones((1 + arena.constraints,), bool))
-
-    def belief(self, arena: Arena, state: AdmmboState) -> Belief:
-        """Return the belief of a model with a factor for each output."""
-        return arena.surrogate.model.separate().belief(state.posterior)
+        return replace(super().learn(arena, state, observation), visited=state.visited.at[:, observation.index].max(observation.count > 0))
 
     def reset(self, arena: Arena, state: AdmmboState) -> AdmmboState:
         return replace(super().reset(arena, state), visited=state.visited)
-
-    def _conditioned(self, arena: Arena, state: AdmmboState, observation: Seen, present: Array) -> AdmmboState:
-        posterior = arena.surrogate.model.separate().condition(state.posterior, observation.index, observation.values, present)
-        return replace(state, posterior=posterior, visited=state.visited.at[:, observation.index].max(present))
 
     def _grid(self, arena: Arena) -> Array:
         return self.side * unit_box(arena.surrogate.domain.points)  # [M, d]

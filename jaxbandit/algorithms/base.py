@@ -13,13 +13,14 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Array, Declared, Indices, Key, check_fields, symbols
+from jaxbandit.core.doors import setting
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.delays import Delay
+from jaxbandit.delays import Delay, Failing
 from jaxbandit.domains import Box, Contextual, Domain
 from jaxbandit.feedback import DelayedSurrogate, Feedback, Policy, Wait
 from jaxbandit.rules.estimators import Estimate, Strategy
 from jaxbandit.rules.scores import Score, best_of_box
-from jaxbandit.surrogates import AbstractSurrogate, Belief, BoxSurrogate
+from jaxbandit.surrogates import AbstractSurrogate, Belief, BoxSurrogate, Surrogate
 from jaxbandit.surrogates.posterior import AnyPosterior, ContextBelief
 
 # The default is the state of an annotation ``Algorithm``. Python's own type variables have defaults from 3.13 on.
@@ -89,7 +90,10 @@ class Arena:
     def learn(self, posterior: AnyPosterior, observation: Seen) -> AnyPosterior:
         """Return the posterior conditioned on ``observation``."""
         if isinstance(observation, Observation):
-            return self.surrogate.condition(posterior, observation.index, observation.values)
+            if observation.present is None:
+                return self.surrogate.condition(posterior, observation.index, observation.values)
+            # Outputs that are evaluated apart have factors of their own.
+            return cast(Surrogate, self.surrogate).condition(posterior, observation.index, observation.values, observation.present)
         return cast(DelayedSurrogate, self.surrogate).learn(posterior, observation)
 
 
@@ -103,6 +107,8 @@ class Decision:
       flags: ``[]`` int32, the bits of :class:`~jaxbandit.Status` that the round raises.
       draws: draws of a randomised strategy: multiples of sigma ``[1 + m]``, or joint draws ``[1 + m, M]``.
       point: ``[d]`` coordinates in the unit cube, on a box.
+      outputs: ``[1 + m]`` booleans, the outputs that the round evaluates; default all. Values of others are NaN in records. The algorithm
+        needs ``Traits(decoupled=True)``.
     """
 
     index: Array
@@ -110,6 +116,7 @@ class Decision:
     flags: Array | int = 0
     draws: Array | None = None
     point: Array | None = None
+    outputs: Array | None = None
 
 
 @pytree
@@ -121,19 +128,23 @@ class Observation:
 
     index: Array  # [] int32
     values: Array  # [1 + m]
+    present: Array | None = None  # [1 + m] evaluated, default all
+
+    def _or(self, missing: float) -> Array:
+        return self.values if self.present is None else jnp.where(self.present, self.values, missing)
 
     def total(self) -> Array:
         """Return the sum of the values of each output, ``[1 + m]``."""
-        return self.values
+        return self._or(0)
 
     def largest(self) -> Array:
-        """Return the largest value of each output, ``[1 + m]``."""
-        return self.values
+        """Return each output's largest value, ``[1 + m]``, or minus infinity."""
+        return self._or(-jnp.inf)
 
     @property
     def count(self) -> Array:
         """Number of values of each output, ``[1 + m]``."""
-        return jnp.ones_like(self.values)
+        return jnp.ones_like(self.values) if self.present is None else self.present.astype(self.values.dtype)
 
     def map(self, function: Callable[[Array], Array]) -> Observation:
         """Return the observation with ``function`` of its values ``[1 + m]``."""
@@ -167,6 +178,7 @@ class Traits:
     Attributes:
       feedback: policy under which the algorithm runs when feedback is late, unless a run names another policy.
       joint_arrival: whether the algorithm needs all values of a point together. Under delay they then arrive with the last value.
+      decoupled: whether a round may evaluate some outputs alone, see :class:`Decision`. Outputs then have posteriors of their own.
       needs_feedback_at_once: whether the algorithm needs the feedback of a round before the next round, so that it cannot run under delay.
       sees_constraints: whether a run calls ``reveal`` before ``select``, as under stochastic full information.
       standardises: whether models of boxes standardise values by the mean and unit of the initial design, before round 1.
@@ -179,6 +191,7 @@ class Traits:
 
     feedback: Policy = Wait()
     joint_arrival: bool = False
+    decoupled: bool = False
     needs_feedback_at_once: bool = False
     sees_constraints: bool = False
     standardises: bool = False
@@ -303,6 +316,9 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
         """
         if self.traits.needs_feedback_at_once:
             raise InvalidArgument(f"{type(self).__name__}: needs the feedback of a round before the next one; it cannot run under delay")
+        if self.traits.decoupled and not (isinstance(policy, Wait) and not isinstance(delay, Failing)):
+            words = "evaluates some outputs alone, which only Wait knows, and not with runs that fail"
+            raise InvalidArgument(f"feedback: {type(self).__name__} {words}; give {setting('feedback', Wait())}")
         return self
 
     def with_runs(self, constraints: int) -> Self:

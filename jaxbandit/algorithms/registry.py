@@ -9,6 +9,7 @@ from jaxbandit.algorithms.baselines import ConstrainedThompson as ConstrainedTho
 from jaxbandit.algorithms.baselines import Oracle as Oracle
 from jaxbandit.algorithms.baselines import RandomSearch as RandomSearch
 from jaxbandit.algorithms.bpe import Bpe as Bpe
+from jaxbandit.algorithms.cobar import Cobar as Cobar
 from jaxbandit.algorithms.csafeopt import CSafeOpt as CSafeOpt
 from jaxbandit.algorithms.duals import Cbo as Cbo
 from jaxbandit.algorithms.duals import PrimalDual as PrimalDual
@@ -24,6 +25,7 @@ from jaxbandit.algorithms.safe_sets import SafeOpt as SafeOpt
 from jaxbandit.algorithms.safe_sets import SgpUcb as SgpUcb
 from jaxbandit.algorithms.safe_sets import StageOpt as StageOpt
 from jaxbandit.algorithms.scbo import Scbo as Scbo
+from jaxbandit.algorithms.ucbd import UcbD as UcbD
 from jaxbandit.algorithms.upper_bounds import Config as Config
 from jaxbandit.algorithms.upper_bounds import Epbo as Epbo
 from jaxbandit.algorithms.upper_bounds import Unconstrained as Unconstrained

@@ -185,7 +185,7 @@ class Cell:
                 case _:
                     raise checks.InvalidArgument(f"informed: must return (algorithm, surrogate), got {checks.short(told)}")
         # The surrogate factorises once, before the rounds, because a length-scale may be traced.
-        surrogate = surrogate.factorised()
+        surrogate = surrogate.factorised().separate() if algorithm.traits.decoupled else surrogate.factorised()
         bound: AbstractSurrogate = surrogate
         joint = False
         if delays is not None:

@@ -63,6 +63,10 @@ def choose_point(algorithm: Algorithm, arena: Arena, state: object, t: Array, ke
     index = _array(f"{where} must choose the number of a point, an int32 []", decision.index, (), jnp.integer)
     widths = _array(f"{where}: widths", decision.widths, (arena.constraints + 1,), jnp.number).astype(arena.dtype)
     _array(f"{where}: flags", decision.flags, (), jnp.integer)
+    if decision.outputs is not None:
+        _array(f"{where}: outputs", decision.outputs, (arena.constraints + 1,), jnp.bool_)
+        if not algorithm.traits.decoupled:
+            raise checks.InvalidArgument(f"{where} chose some outputs; give the class traits = Traits(decoupled=True)")
     for leaf in jax.tree.leaves(decision.draws):
         _array(f"{where}: draws", leaf, None, np.generic)
     index = index.astype(jnp.int32)

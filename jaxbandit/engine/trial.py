@@ -211,15 +211,17 @@ class Round:
             state = algorithm.reveal(arena, state, setting.instance.constraint_sample(given.noise), t)
         choice = learner.choose_point(algorithm, arena, state, t, given.key, given.context)
         point = choice.point
-        values = setting.instance.observe(choice.place, given.noise)
-        observation: Observation | Feedback = Observation(index=point, values=values)
+        drawn = values = setting.instance.observe(choice.place, given.noise)
+        if (outputs := choice.decision.outputs) is not None:
+            values = jnp.where(outputs, drawn, jnp.nan)
+        observation: Observation | Feedback = Observation(index=point, values=values, present=outputs)
         if pending is not None and given.due is not None:
             due = self.arrivals(given.due, values)
             given = given._replace(due=due)
             pending = pending.push(t, point, values, due, arena.horizon)
             observation = pending.arriving(t, point, values, due)
         state = algorithm.update(arena, choice.state, observation, t)
-        status, failed, infeasible = self.flags(now.status, state, choice, values, given)
+        status, failed, infeasible = self.flags(now.status, state, choice, drawn, given)
         timely = values if given.due is None else jnp.where(given.due <= arena.horizon, values, jnp.nan)
         far = learner.surprises_at(arena.surrogate.model, point, timely)
         after = TrialState(
@@ -234,6 +236,8 @@ class Round:
 
     def arrivals(self, due: Array, values: Array) -> Array:
         """Return the rounds ``[k]`` when a point's values arrive."""
+        if self.setting.algorithm.traits.decoupled:
+            return jnp.where(jnp.isnan(values), NEVER, due)
         delays = self.setting.delays
         return delays.model.arriving(due, values) if delays is not None and isinstance(delays.model, Failing) else due
 

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from jaxbandit.core.blocks import one_program
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Array, Scalar, checked
-from jaxbandit.core.fields import Described, finite, finite_numbers, integers_from, nonnegative, numbers
+from jaxbandit.core.fields import Described, finite, finite_numbers, integers_from, nonnegative, numbers, whole
 from jaxbandit.core.hints import missing
 from jaxbandit.core.pytree import as_argument, float_dtype, pytree
 from jaxbandit.core.status import healthy
@@ -27,7 +27,7 @@ from jaxbandit.domains import MOST_POINTS, Box, Contextual
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance, as_exact_as_tables
 
-__all__ = ["Curves", "DelayCounts", "curves", "delay_counts", "failures", "healthy"]
+__all__ = ["Curves", "DelayCounts", "by_evaluations", "curves", "delay_counts", "failures", "healthy"]
 __dir__ = __all__.copy
 __getattr__ = missing(__name__, __all__)
 
@@ -162,6 +162,31 @@ def failures(problem: Instance, indices: Annotated[Array, numbers]) -> Array:
     curves(problem, indices)
     failed = problem.means_of(as_argument(indices))[-1] > 0
     return jnp.cumsum(failed, axis=-1, dtype=jnp.int32)
+
+
+@checked
+def by_evaluations(
+    curve: Annotated[ArrayLike, numbers], values: Annotated[ArrayLike, numbers], *, horizon: Annotated[int, whole(1, MOST_POINTS)]
+) -> np.ndarray:
+    """Return a curve over rounds as one over evaluations of single functions.
+
+    Args:
+      curve: ``[..., T]``, such as a curve of :class:`Curves`.
+      values: ``[..., T, k]`` of the same rounds, NaN where a function was not evaluated, ``Trajectory.values``.
+      horizon: number ``E`` of evaluations. A round that evaluates all functions counts ``k``.
+
+    Returns:
+      ``[..., E]``, after each evaluation the curve's value in the last round that had ended by then, NaN before the first round's end and
+      beyond the run's last evaluation.
+    """
+    table, rounds = np.asarray(values), np.asarray(curve)
+    if table.shape[:-1] != rounds.shape or table.ndim < 2:
+        raise InvalidArgument(f"values: expected shape {[*rounds.shape]} and an axis of functions, got shape {list(table.shape)}")
+    spent = np.cumsum(np.sum(~np.isnan(table), axis=-1), axis=-1)
+    counts = np.arange(1, horizon + 1)
+    ended = np.sum(spent[..., None, :] <= counts[:, None], axis=-1)
+    found = np.take_along_axis(rounds.astype(np.float64), np.maximum(ended - 1, 0), axis=-1)
+    return np.where((ended > 0) & (counts <= spent[..., -1:]), found, np.nan)
 
 
 @pytree

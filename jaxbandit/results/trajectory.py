@@ -47,7 +47,7 @@ class Trajectory(Described):
     initial_values: Array  # [n, 1 + m]
     initial_points: Array | None = None  # [n, d] units of the axes
     points: Array | None = None  # [T, d] units of the axes
-    values: Array | None = None  # [T, 1 + m] noisy rewards and costs
+    values: Array | None = None  # [T, 1 + m] rewards and costs, NaN if not evaluated
     multipliers: Array | None = None  # [T + 1, m] at rounds 1..T+1, or 0
     widths: Array | None = None  # [T, 1 + m] beta_t
     draws: Array | None = None  # [T, 1 + m] or [T, 1 + m, M]

@@ -11,6 +11,7 @@ import pytest
 import jaxbandit as jb
 from jaxbandit import domains, feedback, kernels, penalties, problems
 from jaxbandit.algorithms import Arena, Decision, Observation, Shown, Traits
+from jaxbandit.algorithms.base import BeliefState
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from tests.oracles import gaussian_process as gp
 from tests.support import panel
@@ -52,6 +53,14 @@ def anytime(algorithm: jb.Algorithm, depth: int, **options: Any) -> jb.Algorithm
     return algorithm if depth == 0 else anytime(jb.Anytime(algorithm=algorithm, **options), depth - 1, **options)
 
 
+@jb.pytree
+class Keeping(jb.Unconstrained):
+    """Algorithm with beliefs of a model of its own."""
+
+    def init(self, arena: Any) -> Any:
+        return BeliefState(posterior=arena.surrogate.model.init())
+
+
 # Records of wrapped algorithms.
 
 HORIZON = 14
@@ -88,7 +97,8 @@ def fresh(algorithm: Any, model: Any, horizon: Any, before: Any, *, keep_data: b
 def play(algorithm: Any, model: Any, horizon: Any, state: Any, t: Any, index: Any, values: Any) -> tuple[Any, Any]:
     arena = Arena(surrogate=model, horizon=horizon)
     decision, state = algorithm.select(arena, state, t, jax.random.key(0))
-    return decision.index, algorithm.update(arena, state, Observation(index=index, values=values), t)
+    observation = Observation(index=index, values=values, present=decision.outputs)
+    return decision.index, algorithm.update(arena, state, observation, t)
 
 
 def replay(algorithm: Any, run: Any, depth: int, shown: set[str], *, keep_data: bool) -> dict[str, Any]:
@@ -96,6 +106,7 @@ def replay(algorithm: Any, run: Any, depth: int, shown: set[str], *, keep_data: 
     found: dict[str, Any] = {"multipliers": [], "flags": 0, "evaluations": 0}
     with jax.enable_x64(True):
         algorithm, model = jb.canonicalise((algorithm, jb.replace(surrogate(), kernels=())))
+        model = model.separate() if algorithm.traits.decoupled else model
         state: Any = None
         for t in range(1, len(run.indices) + 2):
             length, local = place(t, depth)

@@ -73,9 +73,11 @@ ON_RANGED_MODELS: dict[str, Callable[[], Any]] = {
 # Algorithms that are compared with their references in files of their own.
 SEPARATE: dict[str, Callable[[], Any]] = {
     "admmbo": jaxbandit.Admmbo,
+    "cobar": jaxbandit.Cobar,
     "msafeopt": jaxbandit.MSafeOpt,
     "oco": jaxbandit.Oco,
     "scbo": jaxbandit.Scbo,
+    "ucbd": jaxbandit.UcbD,
 }
 
 # An algorithm of the registry that no line above makes takes part with its defaults, a safe one with three seeds. It needs a reference.
