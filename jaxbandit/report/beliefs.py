@@ -22,6 +22,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Array, checked
 from jaxbandit.core.fields import MOST_ROUNDS, function, integers_from, nonnegative, positive, scalar, vector
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
+from jaxbandit.delays import NEVER
 from jaxbandit.domains import Box, Contextual, Domain, product
 from jaxbandit.engine import Trajectory
 from jaxbandit.host import figures
@@ -87,7 +88,7 @@ def _course(trajectory: Trajectory) -> tuple[np.ndarray, np.ndarray, np.ndarray]
         raise InvalidArgument(f"trajectory: of many trials, shape {list(np.shape(trajectory.indices))}; take one by run.trial(0)")
     first, values = np.asarray(trajectory.initial_values), np.asarray(trajectory.values)
     at_once = np.broadcast_to(np.arange(1, len(values) + 1, dtype=np.int32)[:, None], values.shape)
-    due = at_once if trajectory.arrivals is None else np.asarray(trajectory.arrivals)
+    due = np.where(np.isnan(values), NEVER, at_once if trajectory.arrivals is None else np.asarray(trajectory.arrivals))
     places = np.concatenate([np.asarray(trajectory.initial_indices), np.asarray(trajectory.indices)]).astype(np.int32)
     if trajectory.points is not None:
         places = np.concatenate([np.asarray(trajectory.initial_points), np.asarray(trajectory.points)])

@@ -175,8 +175,10 @@ def check(
         raise InvalidArgument("run: it does not know its problem; give the value of simulate itself, not a copy")
     if np.ndim(run.status) != 1 or run.values is None or run.widths is None:
         raise InvalidArgument("run: must have trials [N] with values and widths of all rounds, not one trial, a sweep or indices alone")
-    if not isinstance(made.delay, NoDelay) or made.learner[0].traits.refits:
-        raise InvalidArgument("run: must have feedback at once and a model that stays; late values and fits are not replayed")
+    if not isinstance(made.delay, NoDelay) or made.learner[0].traits.refits or made.learner[0].traits.decoupled:
+        raise InvalidArgument(
+            "run: must have feedback at once and a model that stays; late values, fits and single outputs are not replayed"
+        )
     on_box = isinstance(model.domain, Box)
     chosen, first = (run.points, run.initial_points) if on_box else (run.indices, run.initial_indices)
     ok = healthy(np.asarray(run.status))

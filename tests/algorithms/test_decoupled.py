@@ -12,6 +12,7 @@ import pytest
 import jaxbandit as jb
 from jaxbandit import delays, domains, estimators, feedback, kernels, metrics, problems
 from jaxbandit.algorithms import Decision, Traits
+from jaxbandit.report.plots import posterior_after
 from tests.oracles import bandit, decoupled
 from tests.oracles import gaussian_process as gp
 
@@ -38,7 +39,7 @@ every_case = pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == "
 
 
 @functools.cache
-def played(name: str) -> tuple[bandit.Model, jb.Trajectory]:
+def played(name: str) -> tuple[bandit.Model, jb.Trajectory, jb.Surrogate]:
     """Return the model and a run in float64.
 
     Constraints lie lower by the case's slack.
@@ -59,12 +60,12 @@ def played(name: str) -> tuple[bandit.Model, jb.Trajectory]:
         prior_mean=np.zeros(3),
         width=bandit.constant(WIDTH),
     )
-    return believed, jax.tree.map(np.asarray, run)
+    return believed, jax.tree.map(np.asarray, run), model
 
 
 @every_case
 def test_every_choice_of_point_and_function(name: str) -> None:
-    model, run = played(name)
+    model, run, _ = played(name)
     assert np.all(metrics.healthy(run.status))
     for trial in range(TRIALS):
         record = bandit.Record(run.indices[trial], run.values[trial], run.initial_indices[trial], run.initial_values[trial])
@@ -90,10 +91,15 @@ def test_every_choice_of_point_and_function(name: str) -> None:
 
 
 def test_the_check_sees_another_rule() -> None:
-    model, run = played("ucb-d-late")
+    model, run, own = played("ucb-d-late")
     record = bandit.Record(run.indices[0], run.values[0], run.initial_indices[0], run.initial_values[0])
     wrong = decoupled.ucbd(model, record, decoupled.arrivals(record), width=WIDTH)
     assert bandit.score_gaps(wrong.scores, run.indices[0]).max() > 1e-3, "values count when they arrive"
+    # Beliefs after the run are of the evaluated values, too.
+    lower, upper = decoupled.intervals(model, record, run.arrivals[0], WIDTH, HORIZON + 1)
+    after = posterior_after(own, run.trial(0), [HORIZON])
+    np.testing.assert_allclose(after.mean[0], (lower + upper) / 2, atol=1e-8)
+    np.testing.assert_allclose(after.sd[0], (upper - lower) / (2 * WIDTH), atol=1e-6)
 
 
 def test_curves_by_evaluations() -> None:

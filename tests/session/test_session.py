@@ -52,12 +52,12 @@ def played(session: Session, due: Any = None) -> list[int]:
 CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "an initial design": (jaxbandit.Rpol(), LATE, {"initial": jaxbandit.InitialDesign(random=3), "feedback": feedback.Hallucinate()}),
     "what BPE knows of the delays": (jaxbandit.Bpe(width=0.5), LATE, {}),
-    "a wrapper, values at once": (jaxbandit.Anytime(algorithm=jaxbandit.Admmbo()), None, {}),
+    "a wrapper, values at once": (jaxbandit.Anytime(algorithm=jaxbandit.Oco()), None, {}),
     "no model, values at once": (jaxbandit.Oco(), None, {}),
 }
 
 # OCO's update needs the direction it drew, and the others keep their states.
-CHOOSING_MATTERS = {"no model, values at once"}
+CHOOSING_MATTERS = {"no model, values at once", "a wrapper, values at once"}
 
 
 @pytest.mark.full
