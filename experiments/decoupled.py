@@ -5,9 +5,9 @@ than UCB-C for the same regret. It shows this in figures, whose values are not p
 
 Measured 2026-11-28 by ``python -m experiments decoupled``:
 The order reproduces. On functions drawn from the model with two constraints the median regret after 10, 25 and 50 evaluations is 0.30,
-0.071 and 0 for UCB-D, and 0.82, 0.34 and 0.066 for UCB-C. UCB-D evaluates the reward in 75% of its rounds, and the constraints in 11% and 15%. On
-Branin, where the constraint is the reward itself, it is 0.0051, 0.0021 and 0.0005, and 0.029, 0.0030 and 0.0009; after 75 evaluations
-neither is better (0.0005 and 0.0002).
+0.071 and 0 for UCB-D, and 0.82, 0.34 and 0.066 for UCB-C. UCB-D evaluates the reward in 75% of its rounds, and the constraints in 11% and
+15%. On Branin, where the constraint is the reward itself, it is 0.0051, 0.0021 and 0.0005, and 0.029, 0.0030 and 0.0009; after 75
+evaluations neither is better (0.0005 and 0.0002).
 
 As in the authors' code: 100 x 100 points, 101 evaluations, noise of standard deviation 0.01, 5 first points that all functions share and
 that do not count, widths ``beta_t = 2 ln(M t^2 / 0.6) / B`` with their ``B`` of 40 on Branin and 10 on the draws. The regret of a point is
