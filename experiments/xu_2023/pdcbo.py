@@ -42,7 +42,7 @@ from jaxbandit.study import Run, Study
 LEVEL = -0.2
 LATTICE = 10
 WIDTH = Bounds(reward_width=1.0, cost_width=1.0)
-LEARNERS = {
+LEARNERS: dict[str, jb.Algorithm[Any]] = {
     "PDCBO": jb.Pdcbo(estimator=WIDTH, initial_multiplier=0.0),
     "PDCBO (estimate)": jb.Pdcbo(estimator=WIDTH, initial_multiplier=0.0, dual="estimate"),
     "PDCBO (tightened)": jb.Pdcbo(estimator=WIDTH, initial_multiplier=0.0, dual="estimate", tightening=0.1),
