@@ -206,7 +206,7 @@ class Bpe(Algorithm[BpeState]):
         Raises:
           InvalidArgument: when the delay model has no such parameters, or under a policy other than ``Hallucinate``.
         """
-        if not isinstance(policy, Hallucinate):
+        if type(policy) is not Hallucinate:
             raise InvalidArgument(
                 f"feedback: Bpe chooses by the deviation of all points of a stage and needs"
                 f" {setting('feedback', Hallucinate())}, got {type(policy).__name__}"

@@ -21,7 +21,7 @@ from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status
 from jaxbandit.domains import Contextual
-from jaxbandit.feedback.learner import LatePosterior
+from jaxbandit.feedback.learner import DelayedSurrogate, LatePosterior
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import BoxSurrogate, Posterior, Surrogate
 
@@ -55,6 +55,9 @@ def design_key(trial: Key) -> Key:
 def choose_point(algorithm: Algorithm, arena: Arena, state: object, t: Array, key: Key, context: Array | None = None) -> Choice:
     """Return the choice of round ``t``, its point clamped to the domain."""
     where = f"algorithm: {type(algorithm).__name__}.select"
+    if isinstance(arena.surrogate, DelayedSurrogate):
+        drawing = jax.random.fold_in(key, 1)
+        arena = replace(arena, surrogate=replace(arena.surrogate, key=drawing))
     with checks.blaming(f"{where} must return (Decision, state) for (arena, state, t, key)"):
         chosen = algorithm.select(arena if context is None else replace(arena, context=context), state, t, key)
     if not isinstance(chosen, tuple) or len(chosen) != 2 or not isinstance(chosen[0], Decision):

@@ -1,6 +1,6 @@
 """Delayed feedback, and policies for beliefs while it is pending.
 
-Any algorithm runs under any policy: :class:`Wait`, :class:`Hallucinate` or :class:`Censor`.
+Any algorithm runs under any policy: :class:`Wait`, :class:`Hallucinate`, :class:`Believe` or :class:`Censor`.
 """
 
 from jaxbandit.core.hints import missing

@@ -208,6 +208,7 @@ class DelayedSurrogate(AbstractSurrogate):
       capacity: number of rounds of pending feedback in the buffer.
       axis: name of the batch axis of trials, ``None`` for a single trial.
       one_root: whether the policy keeps one root for all chosen points, because every value arrives while the buffer has its point.
+      key: random numbers of a policy that draws values, within ``select``.
       under_way: ``[M]`` booleans, points under way or failed, or ``None``. Predictions make these points, and points beside them on a box,
         look worst to an algorithm.
     """
@@ -219,6 +220,7 @@ class DelayedSurrogate(AbstractSurrogate):
     axis: str | None = static(default=None)
     one_root: bool = static(default=False)
     under_way: Array | None = None
+    key: Key | None = None
 
     @property
     def model(self) -> Surrogate:

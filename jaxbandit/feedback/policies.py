@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Array, Key, PerOutput
+from jaxbandit.core.doors import setting
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.feedback.learner import DelayedSurrogate, Feedback, LatePosterior, Policy, fold_arrivals, in_turn_of_slots
@@ -20,7 +22,7 @@ from jaxbandit.surrogates.features import SquareRoot
 from jaxbandit.surrogates.posterior import Arrived, deviation
 from jaxbandit.surrogates.precision import least_variances
 
-__all__ = ["Censor", "Hallucinate", "Wait"]
+__all__ = ["Believe", "Censor", "Hallucinate", "Wait"]
 
 
 @pytree
@@ -309,6 +311,55 @@ def _with_feedback(learner: DelayedSurrogate, posterior: OneRootPosterior, feedb
         pending=pending,
         points=points,
     )
+
+
+@pytree
+class BelieveBelief(Belief):
+    """Belief given drawn values of pending points."""
+
+    seen: Belief
+
+    @property
+    def arrived(self) -> Prediction:
+        return self.seen.arrived
+
+
+@pytree
+class Believe(Hallucinate):
+    r"""Believe pending values drawn from the posterior, the kriging believer.
+
+    In every round the values at the pending points ``P`` are drawn jointly and without noise, and taken for observed:
+
+    .. math::
+        h \sim N(\mu_P, \Sigma_{PP}), \qquad \mu(x) + \Sigma_{xP} (\Sigma_{PP} + \lambda I)^{-1} (h - \mu_P)
+
+    where ``mu`` and ``Sigma`` are given the arrived values, with the deviation of all chosen points. The draw is fresh for each choice.
+    Without ``random`` it is ``h = mu_P``, which is :class:`Hallucinate`. The random form is for models of features on finite domains whose
+    noise variance is at least 1e-3 of the prior's, where every value arrives and fewer are pending than the model has features.
+
+    Attributes:
+      random: whether values are drawn, instead of the means.
+    """
+
+    name: ClassVar[str] = "believe"
+    papers: ClassVar[Mapping[str, str]] = {"sugiura2026": "the random form"}
+    random: bool = static(default=True)
+
+    def belief(self, learner: DelayedSurrogate, posterior: Any) -> Belief:
+        belief = super().belief(learner, posterior)
+        if not self.random or learner.key is None:
+            return belief
+        if not learner.one_root:
+            words = "needs a model of features on a finite domain, noise of 1e-3 of the prior variance, and values that all arrive"
+            raise InvalidArgument(f"feedback: {short(self)} {words}; take {setting('feedback', Hallucinate())}")
+        model, pending = learner.chosen, posterior.pending
+        known = jnp.where(pending[:, :, None] & pending[:, None, :], posterior.covariances, 0)
+        # A point that is pending twice makes the covariance singular.
+        jitter = 10 * jnp.finfo(known.dtype).eps * (1 + jnp.trace(known, axis1=1, axis2=2))
+        root = jnp.linalg.cholesky(known + jitter[:, None, None] * jnp.eye(known.shape[1], dtype=known.dtype)[None])
+        drawn = matmul(root, jax.random.normal(learner.key, pending.shape, known.dtype)[..., None])[..., 0]
+        moved = [matmul(jnp.where(pending[j], drawn[j], 0), posterior.effects[g]) for j, g in enumerate(model.groups)]
+        return belief.extended(BelieveBelief, mean=belief.mean + model.grouped.expand(posterior.belief.factors, moved), seen=belief)
 
 
 @pytree

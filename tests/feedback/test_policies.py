@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 import jaxbandit as jb
 from jaxbandit import Rpol, delays, domains, feedback, fields, kernels, problems, simulate, testing
 from jaxbandit.core.declare import Array
+from jaxbandit.core.keys import trial_key
+from jaxbandit.engine.learner import policy_key
 from jaxbandit.feedback import Feedback, Pending, Wait
 from jaxbandit.kernels import SquaredExponential
+from tests.oracles import gaussian_process as gp
 from tests.oracles.gaussian_process import Matrix, matern52, mean_and_sd
 from tests.support.delayed_runs import HORIZON, POLICIES, surrogate
 
@@ -373,3 +376,57 @@ def test_every_learner_gives_an_algorithm_the_same_class_of_belief() -> None:
             size = own_model.size
             assert shapes[:5] == [(2, size), (2, size), (2, size), (3, size), (2,)]
             assert shapes[5:] == [(2, 4 if own_model is box else size)] * 2
+
+
+# The randomised kriging believer.
+
+
+def test_every_choice_of_believe_is_of_one_joint_draw_of_the_pending_values() -> None:
+    horizon, width, noise, length_scale, rounds = 16, 2.0, 0.05, 0.3, 3
+    domain = domains.grid([0.0, 0.0], [1.0, 1.0], 6)
+    gram = gp.squared_exponential(domain.points, domain.points, length_scale)
+    means = gp.random_functions(gram, 2, np.random.default_rng(0))
+    problem = problems.from_tables(domain, means[0], means[1:] - 0.5, noise_variance=noise)
+    rule = jb.Config(estimator=jb.estimators.Bounds(reward_width=width, cost_width=width))
+    with jax.enable_x64(True):
+        kernel = kernels.SquaredExponential(length_scale=length_scale)
+        model = jb.surrogate(domain, kernel, noise_variance=noise, outputs=2, form="features")
+        given = {"horizon": horizon, "trials": 2, "key": 3, "delay": delays.Constant(rounds=rounds), "capacity": 5}
+        run, mean = (jb.simulate(problem, rule, model, feedback=policy, **given) for policy in (feedback.Believe(), feedback.Hallucinate()))
+        assert not np.array_equal(run.indices, mean.indices), "the values are drawn"
+        same = jb.simulate(problem, rule, model, feedback=feedback.Believe(random=False), **given)
+        np.testing.assert_array_equal(same.indices, mean.indices)
+        keys = [[jax.random.fold_in(policy_key(trial_key(jax.random.key(3), n), t), 1) for t in range(1, horizon + 1)] for n in range(2)]
+        slots = 5
+        normals = [[np.asarray(jax.random.normal(key, (2, slots))) for key in row] for row in keys]
+    for trial in range(2):
+        indices, values = np.asarray(run.indices[trial]), np.asarray(run.values[trial])
+        for t in range(1, horizon + 1):
+            late = [s for s in range(1, t) if s + rounds >= t]
+            early = [s for s in range(1, t) if s + rounds < t]
+            bounds = []
+            for j in range(2):
+                seen = indices[[s - 1 for s in early]], values[[s - 1 for s in early], j]
+                mu, sigma = gp.posterior(gram, *seen, noise)
+                points = indices[[s - 1 for s in late]]
+                covariance = sigma[np.ix_(points, points)]
+                # The draw has the order of the buffer's slots.
+                order = np.argsort([(s - 1) % slots for s in late])
+                jitter = 10 * np.finfo(float).eps * (1 + np.trace(covariance)) * np.eye(len(points))
+                root = np.linalg.cholesky(covariance[np.ix_(order, order)] + jitter)
+                drawn = mu[points]
+                drawn[order] += root @ normals[trial][t - 1][j][[(late[n] - 1) % slots for n in order]]
+                everything = np.concatenate([seen[0], points]), np.concatenate([seen[1], drawn])
+                average, deviation = gp.mean_and_sd(gram, *everything, noise)
+                bounds.append((average + width * deviation, average - width * deviation))
+            fine = bounds[1][1] <= 0
+            score = np.where(fine, bounds[0][0], -1e9) if fine.any() else -bounds[1][1]
+            assert score.max() - score[indices[t - 1]] < 1e-7, f"trial {trial}, round {t}"
+
+
+def test_where_believe_cannot_draw() -> None:
+    problem = problems.sine(5)
+    model = jb.surrogate(problem.domain, kernels.Matern52(), noise_variance=0.05)
+    late = delays.Lossy(delay=delays.Constant(rounds=2), never=0.1)
+    with pytest.raises(jb.InvalidArgument, match="values that all arrive"):
+        jb.simulate(problem, jb.Rpol(), model, horizon=3, key=0, delay=late, feedback=feedback.Believe())
