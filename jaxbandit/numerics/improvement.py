@@ -64,9 +64,9 @@ def _normal_tail(z: Array, coefficients: list[float]) -> tuple[Array, Array, Arr
     # Unlike this, jnp.abs has no slope at 0.
     x = jnp.where(z > 0, z, -z)
     share = 1 / (x + BEND)
-    value = jnp.full_like(x, coefficients[0])
+    at, value = 1 - 2 * BEND * share, jnp.full_like(x, coefficients[0])
     for c in coefficients[1:]:
-        value = value * (1 - 2 * BEND * share) + c
+        value = value * at + c
     return -0.5 * jnp.square(x) - 0.5 * math.log(2 * math.pi), share, value
 
 
@@ -132,4 +132,6 @@ def log_feasibility(mean: Annotated[Array, numbers], sd: Annotated[Array, nonneg
     It is ``sum_j log P(g_j <= 0)`` for independent ``g_j ~ N(mean, sd^2)``. ``mean`` and ``sd`` are ``[m, M]``.
     """
     checks.broadcast(mean=mean, sd=sd)
-    return jnp.sum(_log_normal_cdf(-jnp.asarray(mean) / _positive_deviations(sd)), axis=0)
+    z = -jnp.asarray(mean) / _positive_deviations(sd)
+    # Without constraints XLA would compile the empty sum's formula.
+    return jnp.sum(_log_normal_cdf(z) if len(z) else z, axis=0)
