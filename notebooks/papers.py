@@ -41,6 +41,7 @@ SHOWN = {
     "default": "replace(EXPERIMENT.defaults, extra=EXPERIMENT.defaults.extra | {'settings': ('2 axes, 1 constraint', '6 axes')})",
     "hyperparameters": "replace(EXPERIMENT.defaults, trials=3)",
     "config-p": "replace(EXPERIMENT.quick, trials=20, horizon=100, points_per_axis=50)",
+    "board": "replace(EXPERIMENT.defaults, trials=10, points_per_axis=20, extra=EXPERIMENT.defaults.extra | {'parts': ('grids', 'late')})",
     "shootout": "replace(EXPERIMENT.quick, trials=20, horizon=200)",
 }
 KINDS = {kind.name: kind for kind in jb.ALGORITHMS.values()}

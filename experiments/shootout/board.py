@@ -11,7 +11,7 @@ Each part is another set of problems. All algorithms of a problem have the same 
 A rank is 0 for the best of a problem's algorithms and 1 for the worst; equal values share a rank, and a trial that failed or found no
 feasible point is the worst. The difference is from the best algorithm of the part, with half of its 95% interval over problems and trials.
 
-Measured 2026-11-28 by ``python -m experiments board`` and the options that the page "The board" names beside its tables.
+Measured 2026-11-28 by ``python -m experiments board`` and the options that the page "The board" names; its tables are there.
 
 ``board.csv`` has the raw curves: means over trials after a tenth, a quarter, a half and all of the rounds. Points and settings are those
 of ``shootout`` and ``boxes``. ``--runs FILE`` keeps the runs of ``coco``. ``--parameters`` has no effect.
