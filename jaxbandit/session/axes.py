@@ -19,7 +19,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, check_known, did_you_mean, short
 from jaxbandit.core.codec import ObjectTable, from_fields, from_plain, name_of, origin_of, to_fields, to_plain
 from jaxbandit.core.declare import checked
-from jaxbandit.core.doors import number_of
+from jaxbandit.core.doors import either, number_of
 from jaxbandit.core.fields import Above, anything, finite, label, scalar, whole
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.text import MAX_NUMBERS_SHOWN
@@ -549,7 +549,9 @@ class ContextSpace(Space):
     def context(self, given: Mapping[str, object] | None) -> int | None:
         names = self.names[: self.domain.context_axes]
         if not isinstance(given, Mapping) or given.keys() != set(names):
-            raise InvalidArgument(f"context: must be a mapping from {', '.join(names)} to the values seen now, got {short(given)}")
+            mapping = f"must be a mapping from {', '.join(names)} to the values seen now, got {short(given)}"
+            options = " ".join(f"--context {name}=VALUE" for name in names)
+            raise InvalidArgument(f"context: {either(mapping, f'give the values seen now, {options}')}")
         return self.context_of(self.nearest({**self.point(0), **given}))
 
     def context_of(self, index: Any) -> int | None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import FilePath, checked
+from jaxbandit.core.doors import either
 from jaxbandit.core.fields import between, nonnegative_numbers, positive, scalar, whole
 from jaxbandit.core.text import html_fields
 from jaxbandit.domains import Box
@@ -258,7 +259,8 @@ class Reading:
             allowed &= ~state.unfit & space.of_context(context)
             if not allowed.any():
                 where = "" if context is None else " in this context"
-                words = f"no point has been measured yet{where}; tell some values, or say anywhere=True"
+                option = either("say anywhere=True", "take --anywhere")
+                words = f"no point has been measured yet{where}; tell some values, or {option}"
                 raise SessionError(f"recommend: {'every point has failed' if anywhere else words}")
             indices = np.flatnonzero(allowed)
             mean, sd, feasible = state.belief_at(at=indices)

@@ -139,6 +139,8 @@ def test_the_command_line_asks_for_a_context(tmp_path: Path, capsys: pytest.Capt
     assert main(["session", "recommend", plant, "--context", "weather=rain"]) == 0
     assert "rain" in capsys.readouterr().out
     assert main(["session", "ask", plant]) != 0
-    assert "context: must be a mapping from weather to the values seen now" in capsys.readouterr().err
+    assert "--context: give the values seen now, --context weather=VALUE\n" in capsys.readouterr().err
+    assert main(["session", "recommend", plant, "--context", "weather=sun"]) != 0
+    assert "in this context; tell some values, or take --anywhere\n" in capsys.readouterr().err
     assert main(["session", "ask", plant, "--context", "weather=snow"]) != 0
     assert "weather: there is no category 'snow'" in capsys.readouterr().err
