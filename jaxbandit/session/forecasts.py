@@ -421,6 +421,7 @@ class Start:
         best, violating = after["best_feasible_value"].values, after["violating_rounds"].values
         best = self.in_units(np.where(np.isfinite(best), best, np.nan).astype(np.float64))
         most = self.in_units(np.asarray(dataset["optimum"].values, np.float64))
+        # Without a design the first column is padding, where nothing has been evaluated and nothing violates.
         return {
             "best": best,
             "gap": np.abs(most[:, None] - best),

@@ -178,6 +178,7 @@ class Column:
         found, seen = list[np.ndarray](), self.seen()
         for (value_of, slope_of), counted, squares, slope in seen:
             change = value_of(others) - value_of(self.values)
+            # Undefined numbers count as zero in the sums, and blocks that hold one are excluded below.
             undefined, change = np.isnan(change), np.nan_to_num(change)
             # Sums over a block are differences of sums from the first number on.
             linear = cumulated(change * np.einsum("kij,j->ki", self.inverses, counted), 1)
